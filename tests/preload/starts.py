@@ -93,7 +93,7 @@ def a_library_behind_ours_is_called_by_the_names_that_the_program_calls(_):
 
 
 def nothing_is_looked_up_once_the_program_has_begun(_):
-    # It could be in a signal handler, in the child of a fork in whose parent another thread had the dynamic linker's lock, or in a process of ours.
+    # That takes the dynamic linker's lock: a thread would hang whose end the opening function of a plugin waits for.
     program = build("lookups", "-DLOOKUPS", "-rdynamic", "-ldl", source="names.c")
     plain = preload.run([program], preload.environment())
     assert plain.stdout.endswith(b"looked up: 0\n"), plain

@@ -1,8 +1,9 @@
 //! The functions behind those that this module stands in front of: the C library's, or those of another library in `LD_PRELOAD`. So each name
 //! goes on to the same name, also where the C library has two for one function.
 //!
-//! Relies on the dynamic linker to find them while the library is loaded: calls come from signal handlers, from forked children and from
-//! processes of the library's own, where its lock can't be taken. Only what other libraries call before that is looked up at the call.
+//! Relies on the dynamic linker to find them while the library is loaded: later its lock may be held by a thread that waits for the
+//! caller (in a plugin's opening function), and calls come from signal handlers and processes of the library's own.
+//! Only what other libraries call before that is looked up at the call.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
