@@ -16,10 +16,10 @@ import harness
 import preload
 
 
-def build(name, *options):
+def build(name, *options, source="starts.c"):
     path = os.path.join(preload.SCRATCH, name)
     if not os.path.exists(path):
-        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "starts.c")
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), source)
         subprocess.run(["cc", "-O1", "-Wno-unused-result", "-o", path, source, *options], check=True)
     return path
 
@@ -83,6 +83,25 @@ def daemons_fork_twice(_):
     same(["daemons"])
 
 
+def a_library_behind_ours_is_called_by_the_names_that_the_program_calls(_):
+    program = build("names", source="names.c")
+    behind = build("behind.so", "-DBEHIND", "-shared", "-fPIC", source="names.c")
+    plain = preload.run([program], preload.environment(LD_PRELOAD=behind))
+    with_it = preload.run([program], preload.environment(LD_PRELOAD=f"{preload.LIBRARY} {behind}"))
+    assert b"fcntl64: 0 0, seen 9\n" in plain.stdout, plain
+    assert (with_it.returncode, with_it.stdout, with_it.stderr) == (0, plain.stdout, b""), (plain, with_it)
+
+
+def nothing_is_looked_up_once_the_program_has_begun(_):
+    # That takes the dynamic linker's lock: a thread would hang whose end the opening function of a plugin waits for.
+    program = build("lookups", "-DLOOKUPS", "-rdynamic", "-ldl", source="names.c")
+    plain = preload.run([program], preload.environment())
+    assert plain.stdout.endswith(b"looked up: 0\n"), plain
+    for more in ({}, {"QUIRE_ZREAD": "on"}):
+        with_it = preload.run([program], preload.preloaded(**more))
+        assert (with_it.returncode, with_it.stdout) == (0, plain.stdout), (plain, with_it)
+
+
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
     preload.LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
@@ -97,5 +116,7 @@ if __name__ == "__main__":
             a_program_that_becomes_another_again_and_again,
             a_program_that_closes_all_descriptors,
             daemons_fork_twice,
+            a_library_behind_ours_is_called_by_the_names_that_the_program_calls,
+            nothing_is_looked_up_once_the_program_has_begun,
         ]
         harness.run(tests, OPTIONS)

@@ -284,13 +284,15 @@ impl Map {
 impl Drop for MapHandle {
     fn drop(&mut self) {
         let (shared, map) = (&*self.shared, &*self.mapped);
-        if let Err(error) = flush::write_all(shared, map) {
-            tracing::error!(%error, "dirty pages are lost with their map");
-        }
+        let written = flush::write_all(shared, map);
         completion::drain(shared, map);
         shared.remove_map(&self.mapped);
         // Waits for threads that evict or write without a handle; none begins after this.
         *map.life.write().unwrap_or_else(PoisonError::into_inner) = false;
+        // Once more: one of them may have had a dirty page locked, to move it back to its address.
+        if let Err(error) = written.and_then(|()| flush::write_all(shared, map)) {
+            tracing::error!(%error, "dirty pages are lost with their map");
+        }
         // SAFETY: no handle is left, so no guard is either (or it has been forgotten, and is not used).
         unsafe { map.frames.discard_all() };
         for (number, shard) in map.shards().iter().enumerate() {

@@ -129,3 +129,54 @@ pub(crate) fn free_frames(shared: &PoolState) -> usize {
     };
     shared.maps().iter().filter_map(|map| map.while_open(|| free(map)).flatten()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{MapOptions, PoolConfig};
+    use crate::page::PageNo;
+    use crate::pool::Pool;
+    use quire_device::{Directory, MemoryDirectory};
+    use std::sync::{Arc, TryLockError, mpsc};
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn a_dirty_page_that_is_moved_back_for_want_of_memory_is_written_when_its_map_closes() {
+        let directory = MemoryDirectory::with_file("file", &[1; 4 * PAGE]);
+        let config = PoolConfig { budget_bytes: 16 * PAGE, page_bytes: PAGE, ..PoolConfig::default() };
+        let pool = Pool::new(config).unwrap();
+        let map = pool.map(directory.open_to_write("file").unwrap(), MapOptions::default()).unwrap();
+        let lease = map.lease(0, PAGE).unwrap();
+        let mut guard = map.write(PageNo(0)).unwrap();
+        guard.fill(2);
+        // The guard keeps the last lease from moving the page back.
+        drop(lease);
+        drop(guard);
+        let (shared, mapped) = (Arc::clone(map.shared()), Arc::clone(map.mapped()));
+        assert!(mapped.state(0).load().is_relocated());
+        let (locked, is_locked) = mpsc::channel();
+        std::thread::scope(|threads| {
+            // As `free_frames`, which another map's user calls, while the map is closed.
+            threads.spawn(|| {
+                let move_back = || {
+                    mapped.state(0).begin_move_back().unwrap();
+                    locked.send(()).unwrap();
+                    // The closing thread waits for this one.
+                    while !matches!(mapped.life.try_read(), Err(TryLockError::WouldBlock)) {
+                        std::thread::yield_now();
+                    }
+                    move_bytes(&mapped, 0);
+                    release(&shared, &mapped, 0);
+                    mapped.follow_up(0, mapped.state(0).end_move_back());
+                };
+                mapped.while_open(move_back).unwrap();
+            });
+            is_locked.recv().unwrap();
+            drop(map);
+        });
+        let mut first = [0; PAGE];
+        directory.open("file").unwrap().read_at(0, &mut first).unwrap();
+        assert!(first == [2; PAGE]);
+    }
+}

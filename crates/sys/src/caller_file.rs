@@ -7,6 +7,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::lease::FileKey;
 
+/// As many buffers as the kernel takes in one call.
+const MOST_BUFFERS: usize = 1024;
+
 /// Bytes of one buffer of `readv`, where they lie.
 pub type IoVec = libc::iovec;
 
@@ -83,14 +86,16 @@ impl CallerFile {
     }
 }
 
-/// The buffers of a call of `readv`; empty if that is none.
+/// The buffers of a call of `readv`; empty if that is none, or of more than the kernel takes, which refuses the call without a look at them.
 ///
 /// # Safety
 /// As many as `count` lie at `buffers`.
 pub unsafe fn buffers<'a>(buffers: *const IoVec, count: i32) -> &'a [IoVec] {
     match usize::try_from(count) {
         // SAFETY: `buffers` demands that as many lie there.
-        Ok(count) if count > 0 && !buffers.is_null() => unsafe { std::slice::from_raw_parts(buffers, count) },
+        Ok(count) if (1..=MOST_BUFFERS).contains(&count) && !buffers.is_null() => unsafe {
+            std::slice::from_raw_parts(buffers, count)
+        },
         _ => &[],
     }
 }
@@ -122,5 +127,7 @@ mod tests {
         assert!(closed.regular().is_none() && !closed.is_buffered() && closed.advance(0).is_err());
         // SAFETY: none needed for nothing.
         assert!(unsafe { buffers(std::ptr::null(), -1) }.is_empty());
+        // SAFETY: a call that is refused reads none.
+        assert!(unsafe { buffers(std::ptr::dangling(), MOST_BUFFERS as i32 + 1) }.is_empty());
     }
 }

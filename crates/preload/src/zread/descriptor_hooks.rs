@@ -34,61 +34,41 @@ fn gives_way(flags: c_int) -> bool {
         && requests::ask(LeaseRequest::GiveBack, lease_process::is_alive)
 }
 
-/// Stands in front of the C library's `open`. On the processors that this library works on, arguments of a variable number go where
-/// fixed ones do.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    if guest::opens_directly(flags) {
-        end_remaps();
-    }
-    // SAFETY: the arguments are passed on as they came.
-    let result = unsafe { real_calls::open(path, flags, mode) };
-    if result < 0 && gives_way(flags) {
-        // SAFETY: the arguments are passed on as they came.
-        return unsafe { real_calls::open(path, flags, mode) };
-    }
-    result
+// On the processors that this library works on, arguments of a variable number go where fixed ones do.
+macro_rules! opens {
+    ($($name:ident($($place:ident: $kind:ty),*; $flags:ident $(, $mode:ident)?);)*) => {
+        $(
+            #[doc = concat!("Stands in front of the C library's `", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As that function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($place: $kind,)* $flags: c_int $(, $mode: u32)?) -> c_int {
+                if guest::opens_directly($flags) {
+                    end_remaps();
+                }
+                // SAFETY: the arguments are passed on as they came.
+                let result = unsafe { real_calls::$name($($place,)* $flags $(, $mode)?) };
+                if result < 0 && gives_way($flags) {
+                    // SAFETY: the arguments are passed on as they came.
+                    return unsafe { real_calls::$name($($place,)* $flags $(, $mode)?) };
+                }
+                result
+            }
+        )*
+    };
 }
 
-/// Stands in front of the C library's `open64`, another name of `open`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { open(path, flags, mode) }
-}
-
-/// Stands in front of the C library's `openat`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    if guest::opens_directly(flags) {
-        end_remaps();
-    }
-    // SAFETY: the arguments are passed on as they came.
-    let result = unsafe { real_calls::openat(directory, path, flags, mode) };
-    if result < 0 && gives_way(flags) {
-        // SAFETY: the arguments are passed on as they came.
-        return unsafe { real_calls::openat(directory, path, flags, mode) };
-    }
-    result
-}
-
-/// Stands in front of the C library's `openat64`, another name of `openat`.
-///
-/// # Safety
-/// As that function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat64(directory: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { openat(directory, path, flags, mode) }
+// Those with a number at the end are what the compiler calls, where it checks arguments, for an `open` of two.
+opens! {
+    open(path: *const c_char; flags, mode);
+    open64(path: *const c_char; flags, mode);
+    openat(directory: c_int, path: *const c_char; flags, mode);
+    openat64(directory: c_int, path: *const c_char; flags, mode);
+    __open_2(path: *const c_char; flags);
+    __open64_2(path: *const c_char; flags);
+    __openat_2(directory: c_int, path: *const c_char; flags);
+    __openat64_2(directory: c_int, path: *const c_char; flags);
 }
 
 /// Stands in front of the C library's `fcntl`.
@@ -110,8 +90,11 @@ pub unsafe extern "C-unwind" fn fcntl(number: c_int, command: c_int, argument: u
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl64(number: c_int, command: c_int, argument: usize) -> c_int {
+    if guest::turns_direct(command, argument) {
+        end_remaps();
+    }
     // SAFETY: the arguments are passed on as they came.
-    unsafe { fcntl(number, command, argument) }
+    unsafe { real_calls::fcntl64(number, command, argument) }
 }
 
 /// Stands in front of the C library's `vmsplice`.
@@ -157,8 +140,9 @@ mod tests {
             assert!(opened >= 0 && second > opened && open(c"/no/such".as_ptr(), 0, 0) == -1);
             assert!(fcntl64(opened, 1, 0) >= 0 && vmsplice(-1, std::ptr::null(), 1, 0) == -1);
             assert_eq!(setsockopt(opened, 1, 60, std::ptr::null(), 0), -1);
-            quire_sys::bare_thread::close_number(opened);
-            quire_sys::bare_thread::close_number(second);
+            let checked = __openat64_2(-100, c"/dev/null".as_ptr(), 0);
+            assert!(checked > second && __open_2(c"/no/such".as_ptr(), 0) == -1);
+            [opened, second, checked].into_iter().for_each(quire_sys::bare_thread::close_number);
         }
         assert!(guest::opens_without_waiting(2049) && !guest::opens_without_waiting(2048));
         assert!(!guest::turns_direct(1, usize::MAX) && guest::turns_direct(4, usize::MAX));

@@ -24,11 +24,12 @@ pub fn is_open() -> bool {
 
 /// Reads what is asked for, while the library is loaded. `has_heap`: the program's heap lies on a file, into which nothing can be remapped.
 pub fn open_library<'a>(value_of: impl Fn(&CStr) -> Option<&'a [u8]>, has_heap: bool) {
+    // Also without settings: the first call of a function may come where it can't be looked up.
+    real_calls::find_all();
     if !patterns::configure(value_of) {
         return;
     }
     let Some(settings) = patterns::settings() else { return };
-    real_calls::find_all();
     let refusal = if has_heap {
         "QUIRE_HEAP is set"
     } else if forks::watch().is_err() {
@@ -121,8 +122,11 @@ pub unsafe extern "C-unwind" fn pread(number: c_int, buffer: *mut c_void, len: u
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pread64(number: c_int, buffer: *mut c_void, len: usize, offset: i64) -> isize {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { pread(number, buffer, len, offset) }
+    match at_offset(offset).and_then(|start| attempt_one(number, buffer, len, start)) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::pread64(number, buffer, len, offset) },
+    }
 }
 
 /// Stands in front of what the C library's `pread` is called where the compiler checks the buffer's length.
@@ -141,7 +145,7 @@ pub unsafe extern "C-unwind" fn __pread64_chk(
     match start.and_then(|start| attempt_one(number, buffer, len, start)) {
         Some(count) => count,
         // SAFETY: the arguments are passed on as they came.
-        None => unsafe { real_calls::pread_checked(number, buffer, len, offset, room) },
+        None => unsafe { real_calls::pread64_checked(number, buffer, len, offset, room) },
     }
 }
 
@@ -157,8 +161,12 @@ pub unsafe extern "C-unwind" fn __pread_chk(
     offset: i64,
     room: usize,
 ) -> isize {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { __pread64_chk(number, buffer, len, offset, room) }
+    let start = at_offset(offset).filter(|_| len <= room);
+    match start.and_then(|start| attempt_one(number, buffer, len, start)) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::pread_checked(number, buffer, len, offset, room) },
+    }
 }
 
 /// # Safety
@@ -209,8 +217,13 @@ pub unsafe extern "C-unwind" fn preadv(number: c_int, buffers: *const IoVec, cou
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn preadv64(number: c_int, buffers: *const IoVec, count: c_int, offset: i64) -> isize {
-    // SAFETY: the arguments are passed on as they came.
-    unsafe { preadv(number, buffers, count, offset) }
+    // SAFETY: `attempt_many` demands what `preadv64` demands; the arguments are passed on as they came.
+    unsafe {
+        match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
+            Some(count) => count,
+            None => real_calls::preadv64(number, buffers, count, offset),
+        }
+    }
 }
 
 #[cfg(test)]

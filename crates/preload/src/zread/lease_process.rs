@@ -56,7 +56,8 @@ struct Places {
 
 /// Whether reads can be remapped.
 pub fn is_ready() -> bool {
-    READY.load(Ordering::Acquire) && HELPER.is_alive()
+    // A process that was about to start when `close` was called is there, but not for remaps.
+    READY.load(Ordering::Acquire) && !CLOSED.load(Ordering::SeqCst) && HELPER.is_alive()
 }
 
 /// Whether it runs.

@@ -127,8 +127,9 @@ pub unsafe extern "C-unwind" fn mmap64(
     number: c_int,
     offset: i64,
 ) -> *mut c_void {
+    before_change(at, len);
     // SAFETY: the arguments are passed on as they came.
-    unsafe { mmap(at, len, rights, flags, number, offset) }
+    unsafe { real_calls::mmap64(at, len, rights, flags, number, offset) }
 }
 
 /// Stands in front of the C library's `mlockall`: from then on nothing is remapped, as all memory is to stay where it is.
