@@ -142,7 +142,9 @@ mod tests {
             assert_eq!(setsockopt(opened, 1, 60, std::ptr::null(), 0), -1);
             let checked = __openat64_2(-100, c"/dev/null".as_ptr(), 0);
             assert!(checked > second && __open_2(c"/no/such".as_ptr(), 0) == -1);
-            [opened, second, checked].into_iter().for_each(quire_sys::bare_thread::close_number);
+            for number in [opened, second, checked] {
+                quire_sys::bare_thread::close_number(number);
+            }
         }
         assert!(guest::opens_without_waiting(2049) && !guest::opens_without_waiting(2048));
         assert!(!guest::turns_direct(1, usize::MAX) && guest::turns_direct(4, usize::MAX));
