@@ -176,11 +176,14 @@ fn save_under(full: bool, rules: Vec<(FaultTrigger, InjectedFault)>) -> (Result<
     (result, faulty.struck())
 }
 
-/// Strikes at the first, second, … operation of this kind until there are no more.
+/// Strikes at the first, second, … operation of this kind until there are no more. A disk that is full stays so: a write that has failed
+/// for that is tried again where files were freed meanwhile, those of a test beside this one for instance.
 fn at_every(full: bool, action: Action, fault: InjectedFault) -> Vec<DumpError> {
+    let stays = matches!(fault, InjectedFault::Error(errno::ENOSPC) | InjectedFault::Torn(errno::ENOSPC));
+    let trigger = if stays { FaultTrigger::From } else { FaultTrigger::Nth };
     let mut errors = Vec::new();
     for number in 0.. {
-        let (result, struck) = save_under(full, vec![(FaultTrigger::Nth(action, number), fault)]);
+        let (result, struck) = save_under(full, vec![(trigger(action, number), fault)]);
         match result {
             Err(error) => errors.push(error),
             Ok(()) if struck == 0 => return errors,
