@@ -21,6 +21,7 @@ pub(crate) struct ReservedSlice<T> {
 impl<T: FromZeros> ReservedSlice<T> {
     /// `len` zeros.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
+        const { assert!(align_of::<T>() <= 4096) };
         let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { area: AnonymousMap::private(bytes)?, len, of: PhantomData })
     }
@@ -37,14 +38,16 @@ impl<T> Deref for ReservedSlice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the area has room for `len` values, is aligned to pages, began as zeros, which are values, and is ours alone.
+        // SAFETY: the area has room for `len` values, is aligned to pages (which suffices: `new` asserts it), began as zeros, which are
+        // values, and only this struct reaches it; `self` is borrowed, so no code changes them.
         unsafe { slice::from_raw_parts(self.area.base().cast::<T>(), self.len) }
     }
 }
 
 impl<T> DerefMut for ReservedSlice<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        // SAFETY: the area has room for `len` values, is aligned to pages (which suffices: `new` asserts it), began as zeros, which are
+        // values, and only this struct reaches it; `self` is borrowed mutably, so no other reference into it exists.
         unsafe { slice::from_raw_parts_mut(self.area.base().cast::<T>(), self.len) }
     }
 }
@@ -80,14 +83,14 @@ impl<T> Deref for ReservedBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `new` put a value there, which only this struct reaches.
+        // SAFETY: `new` put a value there, which only this struct reaches; `self` is borrowed, so no code changes it.
         unsafe { &*self.area.base().cast::<T>() }
     }
 }
 
 impl<T> DerefMut for ReservedBox<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        // SAFETY: `new` put a value there, which only this struct reaches; `self` is borrowed mutably, so no other reference to it exists.
         unsafe { &mut *self.area.base().cast::<T>() }
     }
 }

@@ -184,7 +184,7 @@ mod tests {
             unsafe { frames.claimed(frame) }.fill(number as u8 + 1);
         }
         assert_eq!(frames.frame_of((1 << 30) - 2), Some(taken[1]));
-        // SAFETY: as above.
+        // SAFETY: only this test uses the frame; page 2^30 - 2, which has it, is used by no other thread, as `claimed` and `give_back` demand.
         unsafe {
             assert!(frames.claimed(taken[1]).iter().all(|&byte| byte == 2));
             frames.give_back(taken[1]).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((frames.frame_of((1 << 30) - 2), frames.held()), (None, 2));
         assert_eq!(frames.pages().collect::<Vec<_>>(), [(1 << 30) - 1, (1 << 30) - 3]);
         let again = frames.take().unwrap();
-        // SAFETY: as above.
+        // SAFETY: `claimed` demands a frame that no other thread uses: it was taken just now, and has no page yet.
         assert!(again == taken[1] && unsafe { frames.claimed(again) }.iter().all(|&byte| byte == 0));
     }
 }

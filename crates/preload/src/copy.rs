@@ -177,7 +177,7 @@ mod tests {
         populate(start, HUGE_PAGE_SIZE).unwrap();
         // Whether a huge page is to be had depends on the machine.
         let _ = collapse(start, HUGE_PAGE_SIZE);
-        // SAFETY: the same 512 pages of the mapping, which is still there.
+        // SAFETY: the huge page lies inside the mapping, which is still there; `page` counts its 512 pages, which were written.
         assert!((0..512).all(|page| unsafe { bytes.add(page * PAGE_SIZE).read() } == page as u8));
         assert!(SpareHugePage::new().unwrap().fetch_ns() > 0);
         assert_eq!(huge_pages_forbidden(false), Some("QUIRE_PRELOAD_HUGE=off"));

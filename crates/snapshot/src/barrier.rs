@@ -196,7 +196,7 @@ mod tests {
     // SAFETY: a barrier calls its consumer in the announcing thread, not in a signal handler.
     unsafe impl PreimageConsumer for Sum {
         fn preimage(&self, offset: usize, bytes: *const u8, len: usize) {
-            // SAFETY: `len` bytes may be read during the call.
+            // SAFETY: `preimage` is promised `len` bytes that may be read during the call; no call has fewer than a page.
             self.0.lock().unwrap().push((offset, unsafe { *bytes }, len));
         }
     }

@@ -21,7 +21,8 @@ pub unsafe extern "C" fn sqlite3_quiresqlite_init(
     _message: *mut *mut c_char,
     api: *mut sqlite::sqlite3_api_routines,
 ) -> c_int {
-    // SAFETY: that `api` is SQLite's table is the duty of this function's caller.
+    // SAFETY: `rusqlite_extension_init2` demands the table of functions that SQLite hands to an extension: `sqlite3_quiresqlite_init` demands
+    // the same of its caller, SQLite.
     if unsafe { sqlite::rusqlite_extension_init2(api) }.is_err() {
         // The functions of a version that is too old are not to be called, so there is no way to make a message.
         return sqlite::SQLITE_ERROR;

@@ -76,11 +76,11 @@ impl Inner {
     /// The file behind `outer`.
     ///
     /// # Safety
-    /// `outer` is an object of ours that is open, and stays open while the result is used.
+    /// `outer` is memory for an object of ours; the default VFS has opened the inner file in it, which stays open while the result is used.
     pub(crate) unsafe fn of(outer: *mut sqlite3_file) -> Self {
-        // SAFETY: our objects are larger than the inner one by INNER_OFFSET, see `vfs::register`.
+        // SAFETY: `vfs::register` told SQLite to make objects of ours INNER_OFFSET bytes larger than the inner one, so the sum lies inside.
         let file: *mut sqlite3_file = unsafe { outer.cast::<u8>().add(INNER_OFFSET) }.cast();
-        // SAFETY: the default VFS has opened the inner file and set its methods, which are a static table of it.
+        // SAFETY: `of` demands that the default VFS has opened the inner file: it has set the methods then, which are a static table of it.
         let methods = unsafe { &*(*file).pMethods };
         Self { file, methods }
     }
@@ -108,7 +108,7 @@ impl PooledFile {
     /// Makes the object at `file`, whose inner part is open, one of ours.
     ///
     /// # Safety
-    /// `file` leads to memory for an object of ours.
+    /// `file` leads to memory for an object of ours. Its inner part is open.
     pub(crate) unsafe fn install(
         file: *mut sqlite3_file,
         database: Arc<Database>,
@@ -124,7 +124,7 @@ impl PooledFile {
             has_checkpoint_lock: false,
         };
         let connection = Box::into_raw(Box::new(connection));
-        // SAFETY: the caller gives memory for the object; nothing in it needs to be dropped.
+        // SAFETY: `install` demands memory for an object of ours, which has our part at its start; nothing in it needs to be dropped.
         unsafe { file.cast::<Self>().write(Self { base: sqlite3_file { pMethods: methods }, connection }) };
     }
 
@@ -146,7 +146,8 @@ impl OpenFile<'_> {
     pub(crate) unsafe fn of<'a>(file: *mut sqlite3_file) -> OpenFile<'a> {
         // SAFETY: the object is ours and open, so its connection is a live box, which no other call uses.
         let connection = unsafe { &mut *(*file.cast::<PooledFile>()).connection };
-        // SAFETY: as this function's caller promises.
+        // SAFETY: `Inner::of` demands an object of ours whose inner part is open while the result is used: `of` demands an open object of its
+        // caller, and the inner part is closed only after ours (`methods::close`).
         OpenFile { connection, inner: unsafe { Inner::of(file) } }
     }
 

@@ -50,7 +50,8 @@ pub(crate) fn table(inner: Inner) -> &'static sqlite3_io_methods {
 /// `file` is an open object of ours, and no other method of it runs.
 unsafe fn with(file: *mut sqlite3_file, otherwise: c_int, method: impl FnOnce(OpenFile<'_>) -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: as this function's caller promises.
+        // SAFETY: `OpenFile::of` demands an open object of ours, of which no other method runs while the result is used: `with` demands both
+        // of its caller, and the result does not outlive this call of `method`.
         let open = unsafe { OpenFile::of(file) };
         if open.connection.database.is_forked() { otherwise } else { method(open) }
     }))
@@ -58,9 +59,11 @@ unsafe fn with(file: *mut sqlite3_file, otherwise: c_int, method: impl FnOnce(Op
 }
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
-    // SAFETY: SQLite calls xClose of an open file, once.
+    // SAFETY: `Inner::of` demands an object of ours whose inner part is open while the result is used. SQLite calls xClose of an open file,
+    // once; the inner part is closed by the last use of `inner`.
     let inner = unsafe { Inner::of(file) };
-    // SAFETY: as above; no method of ours is called after this one.
+    // SAFETY: `remove` demands an open object of ours that is not used as one any more. SQLite calls xClose of an open file, once, and no
+    // method after it; what is done below with `inner` does not reach our part of the object.
     let connection = unsafe { PooledFile::remove(file) };
     // A panic there leaves a few figures wrong; the file is closed all the same.
     let _ = catch_unwind(AssertUnwindSafe(|| connection.close()));
@@ -68,7 +71,7 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut sqlite3_file, into: *mut c_void, len: c_int, offset: i64) -> c_int {
-    // SAFETY: SQLite passes a buffer of `len` bytes, and an open file of ours.
+    // SAFETY: SQLite passes a buffer of `len` bytes and an open file of ours, and calls the methods of a file one at a time.
     unsafe {
         let into = std::slice::from_raw_parts_mut(into.cast::<u8>(), len as usize);
         with(file, sqlite::SQLITE_IOERR_READ, |mut file| file.read(into, offset))
@@ -76,7 +79,8 @@ unsafe extern "C" fn read(file: *mut sqlite3_file, into: *mut c_void, len: c_int
 }
 
 unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, len: c_int, offset: i64) -> c_int {
-    // SAFETY: as in `read`.
+    // SAFETY: SQLite passes `len` bytes that stay as they are during the call, and an open file of ours. It calls the methods of a file one
+    // at a time.
     unsafe {
         let from = std::slice::from_raw_parts(from.cast::<u8>(), len as usize);
         with(file, sqlite::SQLITE_IOERR_WRITE, |mut file| file.write(from, offset))
@@ -84,34 +88,34 @@ unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, len: c_
 }
 
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_IOERR_TRUNCATE, |mut file| file.truncate(len)) }
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours. It is the default VFS that has written.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time. It is the default VFS that has written.
     let inner = unsafe { Inner::of(file) };
     inner!(inner, xSync(flags), sqlite::SQLITE_IOERR_FSYNC)
 }
 
 unsafe extern "C" fn file_size(file: *mut sqlite3_file, size: *mut i64) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     let inner = unsafe { Inner::of(file) };
     inner!(inner, xFileSize(size), sqlite::SQLITE_IOERR_FSTAT)
 }
 
 unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_IOERR_LOCK, |mut file| file.lock(level)) }
 }
 
 unsafe extern "C" fn unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_IOERR_UNLOCK, |mut file| file.unlock(level)) }
 }
 
 unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, result: *mut c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     let inner = unsafe { Inner::of(file) };
     inner!(inner, xCheckReservedLock(result), sqlite::SQLITE_IOERR_CHECKRESERVEDLOCK)
 }
@@ -129,9 +133,9 @@ unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, argument: 
             unsafe { pragma::set_text(argument.cast(), c"quire") }
         }
         sqlite::SQLITE_FCNTL_PRAGMA => {
-            // SAFETY: this operation's argument is an array of strings, see `pragma::answer`.
+            // SAFETY: `pragma::answer` demands the argument of this operation, and SQLite passes it.
             let answer = |file: OpenFile<'_>| unsafe { pragma::answer(&file.connection.database, argument.cast()) };
-            // SAFETY: SQLite passes an open file of ours.
+            // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
             unsafe { with(file, sqlite::SQLITE_NOTFOUND, answer) }
         }
         _ => {
@@ -140,10 +144,10 @@ unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, argument: 
                     file.note_commit();
                     sqlite::SQLITE_OK
                 };
-                // SAFETY: SQLite passes an open file of ours.
+                // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
                 unsafe { with(file, sqlite::SQLITE_OK, note) };
             }
-            // SAFETY: SQLite passes an open file of ours.
+            // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
             let inner = unsafe { Inner::of(file) };
             inner!(inner, xFileControl(op, argument), sqlite::SQLITE_NOTFOUND)
         }
@@ -151,13 +155,13 @@ unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, argument: 
 }
 
 unsafe extern "C" fn sector_size(file: *mut sqlite3_file) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     let inner = unsafe { Inner::of(file) };
     inner!(inner, xSectorSize(), 4096)
 }
 
 unsafe extern "C" fn characteristics(file: *mut sqlite3_file) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     let inner = unsafe { Inner::of(file) };
     // No batches of writes that are atomic: one that is taken back changes pages without a call of `write`.
     inner!(inner, xDeviceCharacteristics(), 0) & !sqlite::SQLITE_IOCAP_BATCH_ATOMIC
@@ -170,22 +174,22 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     at: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_IOERR_SHMMAP, |mut file| file.shm_map(region, bytes, extend, at)) }
 }
 
 unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, first: c_int, count: c_int, flags: c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_IOERR_SHMLOCK, |mut file| file.shm_lock(first, count, flags)) }
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut sqlite3_file) {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     let inner = unsafe { Inner::of(file) };
     inner!(inner, xShmBarrier(), ());
 }
 
 unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, remove: c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_OK, |mut file| file.shm_unmap(remove)) }
 }

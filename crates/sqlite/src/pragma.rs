@@ -15,13 +15,14 @@ use crate::registry;
 /// # Safety
 /// `strings` is the argument of `SQLITE_FCNTL_PRAGMA`: a place for the answer, the pragma's name, and its value or null.
 pub(crate) unsafe fn answer(database: &Database, strings: *mut *mut c_char) -> c_int {
-    // SAFETY: the second string is the name, never null, and ends with NUL.
+    // SAFETY: `answer` demands the argument of `SQLITE_FCNTL_PRAGMA`: its second string is the name, never null, and ends with NUL.
     let name = unsafe { CStr::from_ptr(*strings.add(1)) };
     if !name.to_bytes().eq_ignore_ascii_case(b"quire_stats") {
         return sqlite::SQLITE_NOTFOUND;
     }
     let Ok(text) = CString::new(stats(database)) else { return sqlite::SQLITE_NOTFOUND };
-    // SAFETY: the first place of the argument is for the answer, which SQLite frees.
+    // SAFETY: `set_text` demands a place that may be written: `answer` demands the argument of `SQLITE_FCNTL_PRAGMA`, whose first place is for
+    // the answer.
     unsafe { set_text(strings, &text) }
 }
 
@@ -31,8 +32,8 @@ pub(crate) unsafe fn answer(database: &Database, strings: *mut *mut c_char) -> c
 /// `to` may be written.
 pub(crate) unsafe fn set_text(to: *mut *mut c_char, text: &CStr) -> c_int {
     let text = text.to_bytes_with_nul();
-    // SAFETY: asks for memory; what comes is null, or has as many bytes as are copied. That `to` may be written is the duty of this
-    // function's caller.
+    // SAFETY: `sqlite3_malloc` may be asked for any size; what it returns is null, or has as many bytes as are copied. `set_text` demands of
+    // its caller that `to` may be written.
     unsafe {
         let copy = sqlite::sqlite3_malloc(text.len() as c_int).cast::<u8>();
         if copy.is_null() {

@@ -80,10 +80,10 @@ macro_rules! below {
     ($vfs:expr, $method:ident($($argument:expr),*), $default:expr) => {{
         // SAFETY: SQLite calls the methods of ours with the VFS that `register` has made.
         let below = unsafe { below($vfs) };
-        // SAFETY: a registered VFS stays where it is; the arguments are those of the same method of ours, which SQLite has
-        // called by the same contract.
+        // SAFETY: `register` has found the default VFS among those that are registered, and a registered VFS stays where it is.
         match unsafe { (*below).$method } {
-            // SAFETY: as above.
+            // SAFETY: the method is the default VFS's own and gets that VFS, which stays registered; the arguments are those of the same
+            // method of ours, which SQLite has called by the same contract.
             Some(method) => unsafe { method(below $(, $argument)*) },
             None => $default,
         }
@@ -105,12 +105,15 @@ unsafe extern "C" fn open(
     // it SQLite calls no xClose, if this fails.
     let inner = unsafe {
         (*file).pMethods = ptr::null();
-        file.cast::<u8>().add(INNER_OFFSET).cast::<sqlite3_file>()
+        let inner = file.cast::<u8>().add(INNER_OFFSET).cast::<sqlite3_file>();
+        (*inner).pMethods = ptr::null();
+        inner
     };
     let mut opened_flags = flags;
     let code = below!(vfs, xOpen(name, inner, flags, &raw mut opened_flags), sqlite::SQLITE_CANTOPEN);
     if code != sqlite::SQLITE_OK {
-        // SAFETY: as above; the inner object may have methods, and then wants to be closed.
+        // SAFETY: `close_inner` demands an object that the default VFS was asked to open and that is not used any more: it was asked just now,
+        // and this function returns. By SQLite's contract a failed xOpen leaves methods only where it wants xClose to be called.
         unsafe { close_inner(inner) };
         return code;
     }
@@ -120,20 +123,23 @@ unsafe extern "C" fn open(
     }
     // SAFETY: the name is not null, as was checked, and ends with NUL.
     let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
-    // SAFETY: the inner file was opened just now.
+    // SAFETY: `Inner::of` demands memory for an object of ours whose inner file is open while the result is used: SQLite gave the memory, the
+    // default VFS has just opened the inner file, and it is closed only below, after the last call of `is_moved`.
     let is_moved = || unsafe { Inner::of(file) }.is_moved();
     let database = catch_unwind(AssertUnwindSafe(|| registry::open(path)))
         .unwrap_or_else(|_| Err("the VFS has crashed; please report this".into()))
         .and_then(|database| if is_moved() { Err("another file has taken its name".into()) } else { Ok(database) });
     match database {
         Ok(database) => {
-            // SAFETY: the memory is SQLite's for an object of ours, whose inner part is open.
+            // SAFETY: `install` and `Inner::of` demand memory for an object of ours whose inner part is open: SQLite gave the memory, and the
+            // default VFS has opened the inner file.
             unsafe { PooledFile::install(file, database, methods::table(Inner::of(file))) };
             sqlite::SQLITE_OK
         }
         Err(reason) => {
             warn(&format!("{} is not cached by Quire, but by SQLite and the kernel alone: {reason}", path.display()));
-            // SAFETY: as above: the inner object is closed, and the default VFS opens it again at the start of the memory.
+            // SAFETY: `close_inner` demands an object that the default VFS was asked to open and that is not used any more: it has opened
+            // `inner` above, and from here on it has all of the memory, from its start, for another object.
             unsafe { close_inner(inner) };
             below!(vfs, xOpen(name, file, flags, out_flags), sqlite::SQLITE_CANTOPEN)
         }

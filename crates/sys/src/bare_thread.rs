@@ -123,7 +123,8 @@ unsafe fn clone(settings: &CloneSettings, top: usize, run: extern "C" fn()) -> i
 #[cfg(target_arch = "aarch64")]
 unsafe fn clone(settings: &CloneSettings, top: usize, run: extern "C" fn()) -> isize {
     let result: isize;
-    // SAFETY: as on x86-64.
+    // SAFETY: the parent goes on behind the call with nothing but x0 changed: the kernel keeps all other registers. The child has a stack
+    // of its own, never returns into Rust code of the parent, and ends by the system call.
     unsafe {
         std::arch::asm!(
             "svc 0",

@@ -79,7 +79,9 @@ impl Deref for Buffer {
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`; `&mut self` is the only access.
+        // SAFETY: the range was committed when the buffer was carved and belongs to this buffer alone until it is dropped: a carver hands no
+        // byte out twice, and `lend` demands that no other code writes the range, nor reads it if more is done with the buffer than
+        // to read it. `&mut self` keeps this buffer's other users away.
         unsafe { std::slice::from_raw_parts_mut(self.address(), self.range.len()) }
     }
 }

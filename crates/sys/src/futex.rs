@@ -39,7 +39,8 @@ pub fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope: FutexS
 /// Sleeps while `word` is `value`, at most for `limit`: a word that the kernel clears at the end of a thread or helper, which
 /// wakes as it does [`FutexScope::Shared`].
 pub fn wait_signed(word: &AtomicI32, value: i32, limit: Duration) {
-    // SAFETY: the same size, alignment and operations; what the bits mean is the caller's.
+    // SAFETY: `from_ptr` demands an aligned word that stays as long as the reference, and that is reached by atomic operations only. `word` is
+    // borrowed for the whole call, and both types have the size and alignment of 32 bits.
     let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
     wait(word, value.cast_unsigned(), Some(limit), FutexScope::Shared);
 }

@@ -188,7 +188,8 @@ impl Reservation {
         // to it exists without unsafe code that answers for it.
         let Err(errno) = (unsafe { mm::madvise(at.cast(), range.len(), Advice::LinuxDontNeed) }) else { return Ok(()) };
         // Locked memory (`mlockall`) takes another call, where there is one.
-        // SAFETY: as above.
+        // SAFETY: the same range, inside this reservation: its caller asked for its pages to be discarded, and no reference to it exists
+        // without unsafe code that answers for it.
         if unsafe { libc::madvise(at.cast(), range.len(), DONTNEED_LOCKED) } == 0 {
             return Ok(());
         }

@@ -259,7 +259,8 @@ impl Ring {
                     rw::read_at(&slot.file, into, offset, slot.flags)
                 }
                 Direction::Write => {
-                    // SAFETY: as for a read the bytes are the slot's own; for other pieces the kernel only reads them.
+                    // SAFETY: the extent lies inside the slot's buffer (`Transfer::check` at submission). The slot owns the buffer of a
+                    // transfer that writes to a file: until it is given back the kernel and this thread only read it.
                     let from = unsafe { slice::from_raw_parts(at, len) };
                     rw::write_at(&slot.file, from, offset, slot.flags)
                 }

@@ -102,7 +102,8 @@ impl EntryIndex {
     }
 
     fn entries_mut(&mut self) -> &mut [IndexEntry] {
-        // SAFETY: as in `entries`; `&mut self` keeps all others out.
+        // SAFETY: `new` has mapped memory for `len` entries at an address that is a multiple of a page, hence aligned; only this struct
+        // knows it, and it lives as long as `self`. Zeros, which it holds at first, are valid integers, and `&mut self` keeps all others out.
         unsafe { std::slice::from_raw_parts_mut(self.memory.base().cast(), self.len) }
     }
 

@@ -73,8 +73,9 @@ impl ShardMemory {
     /// Copies the bytes at `at`, or zeros for pages that were taken back; the two can be mixed.
     pub(super) fn read(&mut self, at: usize, into: &mut [u8]) {
         let place = self.place(at, into.len());
-        // SAFETY: as in `write`. That the kernel zeroes a page in the middle of the copy changes bytes, not memory's validity, and no
-        // reference to these bytes exists.
+        // SAFETY: `place` has checked that the bytes lie inside this shard's part of a committed reservation, which `Arc` keeps. No other
+        // struct has that part, and `&mut self` keeps other threads out; `into` is memory of the caller's, not of the tier. The kernel may
+        // zero a page in the middle of the copy: that changes bytes, to which no reference exists, and leaves the memory mapped.
         unsafe { std::ptr::copy_nonoverlapping(place, into.as_mut_ptr(), into.len()) };
     }
 

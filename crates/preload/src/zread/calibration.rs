@@ -54,7 +54,7 @@ pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
         unsafe { map::map_anonymous_over(buffer.base(), MOST_BYTES, Protection::ReadWrite) }.ok()?;
         let read = |stores: bool| {
             let begun = Instant::now();
-            // SAFETY: this function's memory.
+            // SAFETY: `read_at` demands mapped bytes that may change: `buffer` is a mapping of this function's, and `len` is at most its length.
             let count = unsafe { caller.read_at(buffer.base() as usize, len, 0) }.ok()?;
             if count < len {
                 return None;

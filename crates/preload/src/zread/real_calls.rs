@@ -54,7 +54,8 @@ macro_rules! real_calls {
                     guest::set_errno(guest::NO_SUCH_CALL);
                     return $missing;
                 }
-                // SAFETY: the dynamic linker's address for the function of that name, which has this type; its caller keeps its duties.
+                // SAFETY: the dynamic linker's address for the function of that name, which has this type; this function demands of its
+                // caller what that one demands.
                 unsafe {
                     std::mem::transmute::<*mut (), unsafe extern "C-unwind" fn($($kind),*) -> $result>(real)($($argument),*)
                 }

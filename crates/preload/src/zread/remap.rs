@@ -269,11 +269,13 @@ fn fill_one(maps: &mut MapsState, file: usize, caller: CallerFile, at: usize, le
 fn remap(maps: &mut MapsState, extent: Extent) -> bool {
     look_back(maps, &extent.range());
     let source = maps.files[extent.file].base + extent.offset as usize;
-    // SAFETY: the source is the library's, and nothing refers into it; the target is a block of the library's, whose bytes the program
-    // has asked to be overwritten.
+    // SAFETY: `move_over` demands whole pages of the caller's, without references into them. The source lies in the library's own mapping of
+    // the file, as `try_read` fills no more bytes than the file has left. The target lies in a block of the library's (`fill_one` has
+    // looked), whose bytes the program has asked to be overwritten.
     if unsafe { map::move_over(source as *mut u8, extent.len, extent.start as *mut u8) }.is_err() {
         // What lay there may be gone.
-        // SAFETY: as for the remap.
+        // SAFETY: `map_anonymous_over` demands whole pages of the caller's: they lie in a block of the library's, and the program has asked for
+        // its bytes to be overwritten.
         let _ = unsafe { map::map_anonymous_over(extent.start as *mut u8, extent.len, Protection::ReadWrite) };
         maps.extents.remove(&extent.range());
         return false;

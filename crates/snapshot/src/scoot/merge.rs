@@ -184,7 +184,8 @@ fn fill(state: &ScootState, mappings: &mut Mappings, region: usize, target: Gene
         }
     }
     for position in filled.into_iter().flat_map(|range| range.step_by(PAGE_SIZE)) {
-        // SAFETY: no thread reads `target` and none writes `home`, as for the first page above.
+        // SAFETY: `put` demands that no thread reads `target`: no view holds it and the origin does not map it. `home` is held, so no thread
+        // writes it.
         unsafe { backing.put(backing.alias_at(home, position), target, position) };
     }
     Ok(())

@@ -14,6 +14,7 @@ impl<T> OffHeap<T> {
     /// # Errors
     /// The system has no memory.
     pub(super) fn new(value: T) -> io::Result<Self> {
+        const { assert!(align_of::<T>() <= 4096) };
         let area = AnonymousMap::private(size_of::<T>())?;
         // SAFETY: the area is writable, at least as large as the value, aligned to a page, and known to no other code.
         unsafe { area.base().cast::<T>().write(value) };
@@ -25,14 +26,14 @@ impl<T> Deref for OffHeap<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: written when this was made, not changed since, dropped with this.
+        // SAFETY: `new` put a value there, which only this struct reaches and which `drop` alone takes away.
         unsafe { &*self.0.base().cast::<T>() }
     }
 }
 
 impl<T> Drop for OffHeap<T> {
     fn drop(&mut self) {
-        // SAFETY: the value is there, and no code uses it any more.
+        // SAFETY: `new` put a value there; `&mut self` shows that no reference to it is left, and nothing uses it after `drop`.
         unsafe { self.0.base().cast::<T>().drop_in_place() };
     }
 }

@@ -62,7 +62,7 @@ pub fn write(base: *mut u8, offset: usize, bytes: &[u8]) {
 /// The `len` bytes at `offset` of the memory at `base`.
 pub fn read(base: *const u8, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    // SAFETY: as `write`.
+    // SAFETY: the tests read inside their own ranges, while no other thread writes those bytes; `bytes` is memory of this function.
     unsafe { std::ptr::copy_nonoverlapping(base.wrapping_add(offset), bytes.as_mut_ptr(), len) };
     bytes
 }
