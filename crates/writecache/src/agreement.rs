@@ -1,6 +1,6 @@
 //! Whether a log and the volumes go together, as the log's superblock and the witness on the slow side say.
 //!
-//! Relies on [`witness`] for the note, and on both sides being written one after the other, durably: see there for the order.
+//! Relies on [`log_identity`] for the note, and on both sides being written one after the other, durably: see there for the order.
 
 use quire_device::Device;
 
