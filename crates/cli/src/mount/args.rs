@@ -19,7 +19,7 @@ Policies, each with what it sends to the log:
   cp+pi        and those of tasks on which a critical one depends
   cp+pi+ioi    and those under way when a critical task begins to wait for them (default)
 
-Rules, one a line, first match wins (the default knows PostgreSQL and Redis):
+Rules, one a line, first match wins (the default knows PostgreSQL, Redis and SQLite):
   critical comm=postgres title~\"^postgres: .*(idle|SELECT|INSERT|COMMIT)\"
   log      comm=postgres title~\"(checkpointer|walwriter|autovacuum)\"
   normal   comm=postgres
