@@ -61,7 +61,7 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Copy the release build (quire, libquire, quire.h, quire.pc) to where programs and compilers look for it
+    /// Copy the release build (quire, the libraries, quire.h, quire.pc) to where programs and compilers look for it
     Install(install::Places),
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {
