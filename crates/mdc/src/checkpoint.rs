@@ -239,8 +239,9 @@ impl<T: DumpTarget> State<T> {
         let (target, pages, released, pieces) = (&mut self.target, 0, 0, MappingCounter::default());
         let mut dump = Dump { target, table: &mut table, offset, queue, pagemap, kept, pages, released, pieces };
         for area in ranges {
-            // SAFETY: the kernel has just told that the area is dumpable memory. Where it is given back, the caller promises that
-            // there is one thread, and all that changes is kept: what this module works with, the stack, the C library's variables.
+            // SAFETY: `Dump::dump` demands a readable area: the kernel has just told that it is dumpable memory. Where memory is given back,
+            // it also demands one thread, which this function demands of its caller, and that `kept` has all that changes meanwhile:
+            // that is what this module works with, the stack, and the C library's variables.
             unsafe { dump.dump(&area) }?;
         }
         let (dumped, given_back_bytes) = (dump.pages * PAGE_BYTES as u64, dump.released);

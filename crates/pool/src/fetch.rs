@@ -65,7 +65,9 @@ fn lock(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) -> Re
         shared.note_dirty(map, page);
     }
     if before.is_relocated() && before.leases() == 0 {
-        return Ok(relocated_pages::move_back_locked(shared, map, page));
+        // SAFETY: `move_back_locked` demands a relocated page that is locked exclusively and has no lease: the lock was taken just now, and no
+        // page gets a lease while it is locked so.
+        return Ok(unsafe { relocated_pages::move_back_locked(shared, map, page) });
     }
     Ok(relocated_pages::place(map, page, before.is_relocated()))
 }
@@ -103,7 +105,8 @@ fn read_in(shared: &PoolState, map: &MappedFile, page: u64, want: AccessMode) ->
         // Before the page itself is read, so that the device has both to do.
         readahead::after_miss(shared, map, page);
     }
-    if let Err(error) = page_read::read(shared, map, page, want, None) {
+    // SAFETY: `read` demands a page that is claimed for reading until it has returned: `begin_read` has claimed it, and the claim ends below.
+    if let Err(error) = unsafe { page_read::read(shared, map, page, want, None) } {
         completion::give_up(shared, map, PageRun { start: page, pages: 1 });
         return Err(error.into());
     }

@@ -117,7 +117,7 @@ impl PageFrames {
     /// A transfer between `run` and its place in the file.
     ///
     /// # Safety
-    /// The pages are claimed by the caller, until the transfer is dropped: for a read, no one else uses them; for a write,
+    /// The pages are claimed by the caller, until the transfer is dropped: for a read, no other thread uses them; for a write,
     /// others at most read them.
     pub(crate) unsafe fn transfer(&self, direction: Direction, run: PageRun) -> Transfer {
         let start = (run.start << self.page_shift) as usize;

@@ -18,7 +18,10 @@ use crate::spare_frames::{SpareFrame, SpareFrames};
 type Elsewhere<'a> = Option<(&'a SpareFrames, SpareFrame)>;
 
 /// Brings the bytes of a page that is claimed for reading into its place, or (`elsewhere`) into a spare frame.
-pub(crate) fn read(
+///
+/// # Safety
+/// The caller has claimed the page for reading, and ends the claim after this function has returned. A spare frame is the caller's alone.
+pub(crate) unsafe fn read(
     shared: &PoolState,
     map: &MappedFile,
     page: u64,
@@ -33,17 +36,17 @@ pub(crate) fn read(
     map.counters.add(PoolCounter::Misses, 1);
     if map.is_tail(page) {
         map.counters.add(PoolCounter::ReadDirect, 1);
-        // SAFETY: the caller has claimed the page, and ends the claim after this function returns.
+        // SAFETY: `claimed` demands a claim that lasts as long as the slice: `read` demands one that lasts until it has returned.
         return read_tail(map, page, unsafe { claimed(map, page, elsewhere) });
     }
-    // SAFETY: the caller has claimed the page, and ends the claim after this function returns; the slice is used before the transfer
-    // below is made.
+    // SAFETY: `claimed` demands a claim that lasts as long as the slice: `read` demands one that lasts until it has returned. The slice is
+    // used before the transfer below is made.
     let bytes = unsafe { claimed(map, page, elsewhere) };
     if paths::read_tier(shared, map, page, bytes, true) || paths::read_cached(shared, map, page, bytes) {
         return Ok(());
     }
-    // SAFETY: the caller has claimed the page, and ends the claim after the transfer is dropped here: until then no other thread uses its
-    // bytes, at its address or in the frame.
+    // SAFETY: both functions demand a claim that lasts until the transfer is dropped, which this function does before it returns: `read`
+    // demands one that lasts until then, so no other thread uses the page's bytes, at its address or in the frame.
     let mut transfer = unsafe {
         match elsewhere {
             None => map.frames.transfer(Direction::Read, PageRun { start: page, pages: 1 }),
@@ -58,7 +61,8 @@ pub(crate) fn read(
 /// # Safety
 /// The claim lasts as long as the slice is used.
 unsafe fn claimed<'a>(map: &'a MappedFile, page: u64, elsewhere: Elsewhere<'a>) -> &'a mut [u8] {
-    // SAFETY: the claim, which `claimed`'s caller has for as long as it uses the slice, is of the page at its address, or of the frame.
+    // SAFETY: both functions demand that no other thread uses the bytes as long as the slice is used: `claimed` demands a claim of that
+    // length, of the page at its address or of the frame.
     unsafe {
         match elsewhere {
             None => map.frames.claimed(page),

@@ -49,7 +49,8 @@ pub(crate) fn prefetch(shared: &PoolState, map: &MappedFile, pages: impl Iterato
     }
     let _entered = tracing::trace_span!("pool_ahead", map = map.device.name(), pages = claimed.len()).entered();
     let most = (RUN_BYTES / map.frames.page_bytes()) as u64;
-    // SAFETY: claimed above, for reading; they stay so until the transfers have been settled.
+    // SAFETY: `transfer` demands pages that are claimed until the transfer is dropped, and that no other thread uses: `begin_read` has claimed
+    // them for reading, and the claims end when the transfers are settled.
     let transfers: Vec<_> =
         runs(&claimed, most).into_iter().map(|run| unsafe { map.frames.transfer(Direction::Read, run) }).collect();
     map.counters.add(PoolCounter::Ahead, claimed.len());

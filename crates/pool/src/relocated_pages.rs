@@ -19,10 +19,17 @@ pub(crate) fn place(map: &MappedFile, page: u64, is_relocated: bool) -> *mut u8 
 }
 
 /// Moves a relocated page back that the caller has locked exclusively, and that is not leased any more. It stays locked.
-pub(crate) fn move_back_locked(shared: &PoolState, map: &MappedFile, page: u64) -> *mut u8 {
-    move_bytes(map, page);
+///
+/// # Safety
+/// The caller has locked the page exclusively, and the page is relocated and has no lease.
+pub(crate) unsafe fn move_back_locked(shared: &PoolState, map: &MappedFile, page: u64) -> *mut u8 {
+    // SAFETY: `move_bytes` demands a relocated page that the caller has locked exclusively and that has no lease: `move_back_locked` demands
+    // that of its caller.
+    unsafe { move_bytes(map, page) };
     map.state(page).end_relocation_locked();
-    release(shared, map, page);
+    // SAFETY: `release` demands a page that is claimed exclusively and has its bytes elsewhere: `move_back_locked`'s caller has the lock, and
+    // the bytes are at the page's address now.
+    unsafe { release(shared, map, page) };
     map.address(page)
 }
 
@@ -56,9 +63,13 @@ pub(crate) fn settle(shared: &PoolState, map: &MappedFile, page: u64) -> bool {
             if state.begin_move_back().is_err() {
                 return false;
             }
-            move_bytes(map, page);
+            // SAFETY: `move_bytes` demands a relocated page that is locked exclusively and has no lease: `begin_move_back` has checked the
+            // one and claimed the other.
+            unsafe { move_bytes(map, page) };
             // The frame is given up before another thread can relocate the page again.
-            release(shared, map, page);
+            // SAFETY: `release` demands a page that is claimed exclusively and has its bytes elsewhere: the claim ends below, and the bytes
+            // are at the page's address now.
+            unsafe { release(shared, map, page) };
             map.follow_up(page, state.end_move_back());
             true
         }
@@ -66,20 +77,27 @@ pub(crate) fn settle(shared: &PoolState, map: &MappedFile, page: u64) -> bool {
     }
 }
 
-/// Copies a page from its frame to its address. The caller has locked it exclusively, and it has no lease.
-fn move_bytes(map: &MappedFile, page: u64) {
+/// Copies a page from its frame to its address.
+///
+/// # Safety
+/// The page is relocated, and locked exclusively by the caller. It has no lease.
+unsafe fn move_bytes(map: &MappedFile, page: u64) {
     let from = place(map, page, true);
-    // SAFETY: the caller has locked the page exclusively, so no thread has it locked otherwise; it has no lease, so no lease refers to the
-    // bytes at its address. An optimistic reader that began before the page was relocated is refuted by its version. Frame
+    // SAFETY: `move_bytes` demands a page that its caller has locked exclusively, so no other thread has it locked. It has no lease, so no
+    // lease refers to the bytes at its address. An optimistic reader that began before the page was relocated is refuted by its version. Frame
     // and address are `page_bytes` long and apart.
     unsafe { map.address(page).copy_from_nonoverlapping(from, map.frames.page_bytes()) };
 }
 
-/// Gives the frame of a page up, which the caller has claimed, and whose bytes are elsewhere or not needed any more.
-fn release(shared: &PoolState, map: &MappedFile, page: u64) {
+/// Gives the frame of a page up, if it has one.
+///
+/// # Safety
+/// The caller has claimed the page exclusively, and its bytes are elsewhere or not needed any more.
+unsafe fn release(shared: &PoolState, map: &MappedFile, page: u64) {
     let Some(frames) = map.spare_frames_if_any() else { return };
     let Some(frame) = frames.frame_of(page) else { return };
-    // SAFETY: the caller has claimed the page exclusively, so no guard and no transfer refers to its frame.
+    // SAFETY: `give_back` demands a page that is claimed exclusively and needs the frame no more: `release` demands the same of its caller,
+    // so no guard and no transfer refers to the frame.
     match unsafe { frames.give_back(frame) } {
         Ok(()) => {
             shared.credits.give(1);
@@ -108,7 +126,9 @@ fn evict(shared: &PoolState, map: &MappedFile, page: u64) -> bool {
     if state.begin_evict_relocated().is_err() {
         return false;
     }
-    release(shared, map, page);
+    // SAFETY: `release` demands a page that is claimed exclusively and whose bytes are not needed: `begin_evict_relocated` has claimed a clean
+    // page, and the claim ends below.
+    unsafe { release(shared, map, page) };
     map.follow_up(page, state.end_evict());
     settle(shared, map, page);
     true
@@ -166,8 +186,10 @@ mod tests {
                     while !matches!(mapped.life.try_read(), Err(TryLockError::WouldBlock)) {
                         std::thread::yield_now();
                     }
-                    move_bytes(&mapped, 0);
-                    release(&shared, &mapped, 0);
+                    // SAFETY: `begin_move_back` has claimed the page, which is relocated and has no lease; the claim ends below.
+                    unsafe { move_bytes(&mapped, 0) };
+                    // SAFETY: the claim still holds, and the bytes are at the page's address now.
+                    unsafe { release(&shared, &mapped, 0) };
                     mapped.follow_up(0, mapped.state(0).end_move_back());
                 };
                 mapped.while_open(move_back).unwrap();

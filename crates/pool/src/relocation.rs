@@ -117,7 +117,9 @@ pub(crate) fn read_in(
     if state.begin_read_relocated().is_err() {
         return Ok(None);
     }
-    if let Err(error) = page_read::read(shared, map, page, want, Some((new.frames, new.frame))) {
+    // SAFETY: `read` demands a page that is claimed for reading until it has returned: `begin_read_relocated` has claimed it, and the claim
+    // ends below. No page has the new frame yet.
+    if let Err(error) = unsafe { page_read::read(shared, map, page, want, Some((new.frames, new.frame))) } {
         drop(new);
         map.counters.add(PoolCounter::FailedReads, 1);
         map.follow_up(page, state.fail_read());

@@ -101,7 +101,8 @@ impl WritebackJob<'_> {
         }
         let most = (RUN_BYTES / self.map.frames.page_bytes()) as u64;
         let mut transfers = self.relocated(&mut pages);
-        // SAFETY: claimed above, for writing; they stay so until the transfers have been finished.
+        // SAFETY: `transfer` demands pages that are claimed until the transfer is dropped, and that others at most read: `begin_write` has
+        // claimed them for writing, and the claims end after the transfers have been finished.
         let plain = |run| unsafe { self.map.frames.transfer(Direction::Write, run) };
         transfers.extend(runs(&pages, most).into_iter().map(plain));
         transfers.iter_mut().for_each(|transfer| self.map.cut_at_end(transfer));
@@ -115,7 +116,8 @@ impl WritebackJob<'_> {
         let moved = pages.extract_if(.., |page| self.map.state(*page).load().is_relocated());
         let transfer = |page| {
             let frame = frames.frame_of(page).expect("a relocated page that is in memory has a frame");
-            // SAFETY: the page is claimed for writing by the caller, and stays so until the transfer has been finished.
+            // SAFETY: `transfer` demands a page that is claimed until the transfer is dropped, and that others at most read: `relocated` gets
+            // pages that `begin_write` has claimed for writing, and the claims end after the transfers have been finished.
             unsafe { frames.transfer(Direction::Write, frame, page) }
         };
         moved.map(transfer).collect()
