@@ -68,7 +68,12 @@ impl Experiment for SnapshotArgs {
             return Vec::new();
         }
         let reason = format!("the stall of a fork grows with memory; {mib} MiB say nothing of {full} MiB");
-        vec![("scoot_vs_fork_stall_ratio", reason.clone()), ("uffd_vs_fork_stall_ratio", reason)]
+        let writes = format!("what a first write costs differs by half between {mib} MiB and {full} MiB");
+        vec![
+            ("scoot_vs_fork_stall_ratio", reason.clone()),
+            ("uffd_vs_fork_stall_ratio", reason),
+            ("first_write_vs_fork_ratio", writes),
+        ]
     }
 
     fn figures(&self, results: &SnapshotResults, report: &mut Report) {
