@@ -9,11 +9,10 @@ use clap::ArgMatches;
 use quire_server::clone_origin::CloneOrigin;
 use quire_server::cloning;
 use quire_server::config::{Config, table};
-use quire_server::lock_file;
+use quire_server::lock_file::{self, SharedLock};
 use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::ServerHooks;
-use quire_sys::locked_file::LockedFile;
 
 use crate::banner::{self, ClientAccess};
 use crate::clone::Wanted;
@@ -111,7 +110,7 @@ fn advised(error: ServerError) -> anyhow::Error {
 }
 
 /// Prepares the directory for images and logs, if there is one, and keeps other servers from the image.
-fn prepare_place(config: &Config, origin: Option<&CloneOrigin>) -> anyhow::Result<Option<LockedFile>> {
+fn prepare_place(config: &Config, origin: Option<&CloneOrigin>) -> anyhow::Result<Option<SharedLock>> {
     if let Some(origin) = origin {
         cloning::check_place(config, origin).map_err(anyhow::Error::msg)?;
         if !config.has_dir() {

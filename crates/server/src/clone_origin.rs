@@ -1,11 +1,11 @@
 //! Which image a clone's data comes from, and that the clone does not save there.
 //!
-//! Relies on a directory being the same one whatever its path says if its device and inode are.
+//! Relies on `file_identity` for whether a directory is the original's, whatever its path says.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
+use crate::file_identity::is_same_directory;
 
 /// Why a server without a directory does not save, and what to do.
 pub const NO_DIRECTORY: &str = "this server is a clone and has no directory to save to: start it with --dir DIR, or CONFIG SET dir \
@@ -57,9 +57,7 @@ impl CloneOrigin {
 
     /// Whether `config` names the directory of the image.
     pub fn shares_directory(&self, config: &Config) -> bool {
-        let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
-        config.dir == self.directory
-            || identity(&config.dir).is_some_and(|found| Some(found) == identity(&self.directory))
+        is_same_directory(&config.dir, &self.directory)
     }
 
     /// Whether a save as `config` has it would replace the image.

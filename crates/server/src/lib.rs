@@ -19,6 +19,7 @@ pub mod dispatch;
 pub mod durability;
 pub mod effects;
 pub mod error;
+pub mod file_identity;
 pub mod glob;
 pub mod info;
 pub mod latency;

@@ -6,13 +6,34 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use quire_sys::locked_file::{LockedFile, is_unsupported};
 
 use crate::config::Config;
+use crate::file_identity::FileIdentity;
 
 /// Images have names of their own, the log has not: there is one in a directory, so only one server may replay it and write to it.
 const LOG_LOCK: &str = ".quire-log.lock";
+
+/// A lock that this process has, shared by all that need it: a save keeps the lock of its place when the configuration names another
+/// place meanwhile.
+#[derive(Clone, Debug)]
+pub struct SharedLock {
+    _locked: Arc<LockedFile>,
+    identity: FileIdentity,
+}
+
+impl SharedLock {
+    /// Whether this is the lock of the log in `dir`.
+    pub fn is_of_log(&self, dir: &Path) -> bool {
+        self.is_at(&dir.join(LOG_LOCK))
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        FileIdentity::at(path) == Some(self.identity)
+    }
+}
 
 /// Why there is no lock.
 #[derive(Debug)]
@@ -27,7 +48,7 @@ enum LockError {
 #[derive(Debug)]
 enum Lock {
     /// This process has it.
-    Held(LockedFile),
+    Held(SharedLock),
     /// No such file is or can be made, so nothing there can be written anyway.
     NoPlace,
     /// The file system has no locks: nothing keeps other processes away.
@@ -36,7 +57,7 @@ enum Lock {
 
 impl Lock {
     /// The lock of a server. Where there can't be one it goes on without, and says so.
-    fn of_server(self, path: &Path) -> Option<LockedFile> {
+    fn of_server(self, path: &Path) -> Option<SharedLock> {
         match self {
             Self::Held(locked) => Some(locked),
             Self::NoPlace => None,
@@ -60,8 +81,9 @@ fn take(path: &Path) -> Result<Lock, LockError> {
         (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(Lock::NoPlace),
         (Err(opened), _) => return Err(LockError::Unreadable(opened)),
     };
+    let identity = FileIdentity::of(&file).map_err(LockError::Unreadable)?;
     match LockedFile::new(file) {
-        Ok(locked) => Ok(Lock::Held(locked)),
+        Ok(locked) => Ok(Lock::Held(SharedLock { _locked: Arc::new(locked), identity })),
         Err(TryLockError::WouldBlock) => Err(LockError::Taken),
         Err(TryLockError::Error(error)) if is_unsupported(&error) => Ok(Lock::Unsupported(error)),
         Err(TryLockError::Error(error)) => Err(LockError::Unreadable(error)),
@@ -117,8 +139,22 @@ impl CopyLock {
 ///
 /// # Errors
 /// In words for people.
-pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
+pub fn of_image(config: &Config) -> Result<Option<SharedLock>, String> {
+    of_image_or_held(config, [])
+}
+
+/// The same for a server that has the locks `held`: by another opening of the file it would keep itself away.
+///
+/// # Errors
+/// In words for people.
+pub fn of_image_or_held<'l>(
+    config: &Config,
+    held: impl IntoIterator<Item = &'l SharedLock>,
+) -> Result<Option<SharedLock>, String> {
     let path = image_lock(&config.dir, &config.dbfilename);
+    if let Some(lock) = held.into_iter().find(|lock| lock.is_at(&path)) {
+        return Ok(Some(lock.clone()));
+    }
     let taken = take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(
             "another server uses the image {}, or a copy is being written there; choose another place with --dir or another name with \
@@ -137,13 +173,24 @@ pub fn of_image(config: &Config) -> Result<Option<LockedFile>, String> {
 ///
 /// # Errors
 /// In words for people: another server has it, or the lock can't be read.
-pub fn of_log(config: &Config) -> Result<Option<LockedFile>, String> {
-    let path = config.dir.join(LOG_LOCK);
+pub fn of_log(config: &Config) -> Result<Option<SharedLock>, String> {
+    of_log_or_held(&config.dir, None)
+}
+
+/// The same for a server that has the lock `held` on a log.
+///
+/// # Errors
+/// As [`of_log`].
+pub fn of_log_or_held(dir: &Path, held: Option<&SharedLock>) -> Result<Option<SharedLock>, String> {
+    if let Some(lock) = held.filter(|lock| lock.is_of_log(dir)) {
+        return Ok(Some(lock.clone()));
+    }
+    let path = dir.join(LOG_LOCK);
     let taken = take(&path).map_err(|refused| match refused {
         LockError::Taken => format!(
             "another server has its log of writes in {}; a directory holds one log, whatever --dbfilename says: choose \
              another directory with --dir",
-            config.dir.display()
+            dir.display()
         ),
         LockError::Unreadable(error) => format!(
             "cannot tell whether another server has the log: {}: {error}; run as the user whose file that is",

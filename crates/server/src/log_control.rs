@@ -8,34 +8,36 @@
 //! Relies on `log_writer` for the log, on the store for images. Saves are started by `persistence`.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use quire_device::{Directory, DiskDirectory};
 use quire_store::Store;
-use quire_sys::locked_file::LockedFile;
 use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
 use crate::client::Closing;
 use crate::clients::OutputBuffer;
 use crate::clone_origin::NO_DIRECTORY;
 use crate::config::Config;
-use crate::lock_file;
+use crate::file_identity::is_same_image;
+use crate::lock_file::{self, SharedLock};
 use crate::log_writer::LogWriter;
 use crate::replay::ReplaySummary;
+use crate::save_state::SaveCut;
 use crate::state::{ServerHooks, ServerState, unix_ms};
 
 /// Files that a log may always have.
 const LEAST_SEGMENTS: u64 = 4;
 
-/// Where the log lies.
-pub fn directory(config: &Config, state_directory: Option<&Arc<dyn Directory>>) -> Arc<dyn Directory> {
-    state_directory.map_or_else(|| Arc::new(DiskDirectory::new(&config.dir)) as Arc<dyn Directory>, Arc::clone)
+/// Where the log of `dir` lies.
+pub fn directory(dir: &Path, hooked: Option<&Arc<dyn Directory>>) -> Arc<dyn Directory> {
+    hooked.map_or_else(|| Arc::new(DiskDirectory::new(dir)) as Arc<dyn Directory>, Arc::clone)
 }
 
 /// Takes note of what was replayed, for INFO.
 pub fn note_replay(state: &mut ServerState, replayed: &ReplaySummary) {
     let known = &mut state.log_state;
-    known.leftover = (replayed.recovered.segments > 0).then(|| state.config.dir.clone());
+    known.leftover = (replayed.recovered.segments > 0).then(|| state.config.image_path());
     known.replayed_records = replayed.recovered.records;
     known.replayed_commands = replayed.commands;
     known.replayed_us = replayed.took.as_micros() as u64;
@@ -47,7 +49,7 @@ pub fn note_replay(state: &mut ServerState, replayed: &ReplaySummary) {
 /// # Errors
 /// In words for people: a file can't get another name.
 pub fn set_damaged_aside(state: &ServerState, replayed: &ReplaySummary) -> Result<(), String> {
-    let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+    let directory = directory(&state.config.dir, state.hooks.log_directory.as_ref());
     let unix_ms = u64::try_from(unix_ms()).unwrap_or(0);
     let kept = set_aside(&*directory, &replayed.recovered.damaged_files, unix_ms).map_err(|error| error.to_string())?;
     let (records, last) = (replayed.recovered.records, replayed.recovered.next_sequence.saturating_sub(1));
@@ -66,71 +68,81 @@ pub fn set_damaged_aside(state: &ServerState, replayed: &ReplaySummary) -> Resul
 /// # Errors
 /// In words for people: the log can't be begun.
 pub fn start(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
-    begin(store, state, true)
+    let config = state.config.clone();
+    begin(store, state, &config, true)
 }
 
-/// Begins to log while the server runs; the log comes in force with the next image, which is taken as soon as possible. Its
-/// first file is made meanwhile, which no client waits for; if it can't be made, logging is switched off again.
+/// Begins to log while the server runs, as `config` has it, which the caller puts in force when this has gone well. The log comes
+/// in force with the next image, which is taken as soon as possible. Its first file is made meanwhile, which no client waits for;
+/// if it can't be made, logging is switched off again.
 ///
 /// # Errors
-/// In words for the client.
-pub fn switch_on(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
-    may_begin_log(state)?;
-    let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+/// In words for the client. Nothing has changed then, locks included.
+pub fn switch_on(store: &mut Store, state: &mut ServerState, config: &Config) -> Result<(), String> {
+    may_begin_log(state, config)?;
+    let directory = directory(&config.dir, state.hooks.log_directory.as_ref());
     // The files are made by another thread, too late to refuse the setting; this can be known now.
-    if directory.free_bytes().is_some_and(|free| free < state.config.log_segment_bytes) {
+    if directory.free_bytes().is_some_and(|free| free < config.log_segment_bytes) {
         return Err(format!("{} has no room for a segment of the log", directory.path_of("")));
     }
-    begin(store, state, false)
+    begin(store, state, config, false)
 }
 
 /// A log needs images beside it, and a clone must have a place of its own for both.
-fn may_begin_log(state: &ServerState) -> Result<(), String> {
+fn may_begin_log(state: &ServerState, config: &Config) -> Result<(), String> {
     let Some(origin) = &state.saves.restored.clone_of else { return Ok(()) };
-    origin.may_save(&state.config)?;
-    if origin.shares_directory(&state.config) {
+    origin.may_save(config)?;
+    if origin.shares_directory(config) {
         return Err(format!(
             "{} is the original's directory, and a directory holds one log: choose another with CONFIG SET dir",
-            state.config.dir.display()
+            config.dir.display()
         ));
     }
     Ok(())
 }
 
-/// Takes the lock on the directory's log for a server that has one or finds one.
+/// Takes the lock on the directory's log for a server that has one or finds one, and may have the lock `held` already.
 ///
 /// # Errors
 /// In words for people: another server has it.
-pub fn lock(config: &Config, hooks: &ServerHooks) -> Result<Option<LockedFile>, String> {
+pub fn lock(config: &Config, hooks: &ServerHooks, held: Option<&SharedLock>) -> Result<Option<SharedLock>, String> {
     if !config.has_dir() {
         return if config.appendonly { Err(NO_DIRECTORY.to_owned()) } else { Ok(None) };
     }
     if hooks.log_directory.is_some() {
         return Ok(None);
     }
-    let found = has_log(&*directory(config, None)).map_err(|error| error.to_string())?;
-    if config.appendonly || found { lock_file::of_log(config) } else { Ok(None) }
+    let found = has_log(&*directory(&config.dir, None)).map_err(|error| error.to_string())?;
+    if config.appendonly || found { lock_file::of_log_or_held(&config.dir, held) } else { Ok(None) }
 }
 
-fn begin(store: &mut Store, state: &mut ServerState, in_force: bool) -> Result<(), String> {
-    if state.log_state.lock.is_none() {
-        state.log_state.lock = lock(&state.config, &state.hooks)?;
+/// The configuration names another directory. Where the server does not log any more it keeps no other one from it.
+pub fn directory_changed(state: &mut ServerState) {
+    if state.log_writer.is_none() {
+        state.log_state.lock.take_if(|lock| !lock.is_of_log(&state.config.dir));
     }
+}
+
+fn begin(store: &mut Store, state: &mut ServerState, config: &Config, in_force: bool) -> Result<(), String> {
     if let Some(removal) = state.log_state.removal.take() {
-        // What it finds must not be what is begun here. If it has panicked there is nothing left of it to wait for.
+        // What it finds must not be what is begun here, and it may have the lock. If it has panicked there is nothing left of it to wait
+        // for.
         let _ = removal.join();
     }
-    let directory = directory(&state.config, state.hooks.log_directory.as_ref());
+    // Given up again if the log can't be begun. Until it is, a directory that the server logged in before stays its own.
+    let lock = lock(config, &state.hooks, state.log_state.lock.as_ref())?;
+    let directory = directory(&config.dir, state.hooks.log_directory.as_ref());
     let base_epoch = store.image_epoch() + u64::from(!in_force);
     let identity = LogIdentity { dataset: store.dataset(), base_epoch, in_force };
     let next_sequence = store.log_position() + 1;
     let waker = state.instance.waker.clone();
-    let log_writer = LogWriter::start(&directory, &state.config, identity, next_sequence, waker).map_err(|error| {
+    let log_writer = LogWriter::start(&directory, config, identity, next_sequence, waker).map_err(|error| {
         state.log_state.last_error = error.to_string();
         error.to_string()
     })?;
     tracing::info!(directory = log_writer.directory, next_record = next_sequence, in_force, "logging writes");
     state.log_state.last_error.clear();
+    state.log_state.lock = lock;
     state.log_writer = Some(Box::new(log_writer));
     store.set_noting_expired(true);
     judge(state);
@@ -143,7 +155,7 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     let Some(log_writer) = state.log_writer.take() else { return true };
     store.set_noting_expired(false);
     store.set_log_position(log_writer.appended());
-    state.log_state.leftover = Some(state.config.dir.clone());
+    state.log_state.leftover = Some(log_writer.image.clone());
     let (durable, appended) = (log_writer.durable(), log_writer.appended());
     let is_in_image = appended <= state.log_state.image_position;
     let done = log_writer.finish();
@@ -174,36 +186,55 @@ fn disown(state: &mut ServerState, durable: u64) {
     }
 }
 
-/// Before the data is fixed for an image: the image is told which record is the last one in it.
-pub fn before_cut(store: &mut Store, state: &mut ServerState) {
+/// Before the data is fixed for an image: the image is told which record is the last one in it, and so is the caller.
+pub fn before_cut(store: &mut Store, state: &mut ServerState) -> u64 {
     if let Some(log_writer) = &mut state.log_writer {
         // It is whole: no save begins within a transaction, but at its end.
         log_writer.close();
         store.set_log_position(log_writer.appended());
     }
-    state.saves.cut.log_position = store.log_position();
+    store.log_position()
 }
 
 /// An image is durable: records up to the one in it aren't needed any more.
-pub fn image_saved(store: &Store, state: &mut ServerState) {
-    let position = state.saves.cut.log_position;
-    state.log_state.image_position = position;
+pub fn image_saved(store: &Store, state: &mut ServerState, cut: &SaveCut) {
+    state.log_state.image_position = cut.log_position;
     if let Some(log_writer) = &mut state.log_writer {
-        log_writer.image_saved(store.image_epoch(), position);
-    } else if state.log_state.leftover.take_if(|left_in| *left_in == state.config.dir).is_some() {
-        // Only beside the image: without it, what was left in another directory may be the only copy, and what lies there
-        // by that name may be another server's.
-        let directory = directory(&state.config, state.hooks.log_directory.as_ref());
-        let dataset = store.dataset();
-        // Freeing the blocks of large files takes a while.
-        let remove = move || match remove_covered(&*directory, dataset, position) {
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "log segments that are no longer needed can't be removed"),
-        };
-        match std::thread::Builder::new().name("quire-log-files".into()).spawn(remove) {
-            Ok(removal) => state.log_state.removal = Some(removal),
-            Err(error) => tracing::warn!(%error, "log segments that are no longer needed stay until the next start"),
+        // One that went to another place was cut before the log began, which its number tells.
+        log_writer.image_saved(store.image_epoch(), cut.log_position);
+    } else if state.log_state.leftover.take_if(|image| is_same_image(image, &cut.image)).is_some() {
+        // Only by a save to the very image that the log continued, wherever the server saves by now: a start from that image without
+        // them would lack what was logged.
+        remove_leftover(store, state, cut);
+    }
+}
+
+/// Removes segments that an image beside them has made unnecessary.
+fn remove_leftover(store: &Store, state: &mut ServerState, cut: &SaveCut) {
+    let dir = cut.image.parent().unwrap_or(Path::new(""));
+    let hooked = state.hooks.log_directory.as_ref();
+    let directory = directory(dir, hooked);
+    // The server may have left the directory meanwhile, and given up the lock. What lies there by that name may be another one's now.
+    let lock = match hooked {
+        Some(_) => Ok(None),
+        None => lock_file::of_log_or_held(dir, state.log_state.lock.as_ref()),
+    };
+    let lock = match lock {
+        Ok(lock) => lock,
+        Err(reason) => return tracing::warn!(reason, "log segments that are no longer needed stay where they are"),
+    };
+    let (dataset, position) = (store.dataset(), cut.log_position);
+    // Freeing the blocks of large files takes a while.
+    let remove = move || {
+        // Until all are removed, whatever directory the server uses by then.
+        let _lock = lock;
+        if let Err(error) = remove_covered(&*directory, dataset, position) {
+            tracing::warn!(%error, "log segments that are no longer needed can't be removed");
         }
+    };
+    match std::thread::Builder::new().name("quire-log-files".into()).spawn(remove) {
+        Ok(removal) => state.log_state.removal = Some(removal),
+        Err(error) => tracing::warn!(%error, "log segments that are no longer needed stay until the next start"),
     }
 }
 

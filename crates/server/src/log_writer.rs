@@ -6,6 +6,7 @@
 //!
 //! Relies on `quire-wal` for the log itself. Knows neither sockets nor saves.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub struct LogWriter {
     retried: Option<Instant>,
     /// Where its files lie, for messages.
     pub directory: String,
+    /// Path of the image that it continues.
+    pub image: PathBuf,
     /// Times that writes had to wait because the device was behind.
     pub delayed: u64,
     /// Now, too.
@@ -84,8 +87,8 @@ impl LogWriter {
         };
         let log = begin(directory, options, identity, next_sequence, Box::new(notify))?;
         let awaited_epoch = (!identity.in_force).then_some(identity.base_epoch);
-        let directory = directory.path_of("");
-        Ok(Self { log, awaited_epoch, wrote: false, retried: None, directory, delayed: 0, behind: false })
+        let (directory, image) = (directory.path_of(""), config.image_path());
+        Ok(Self { log, awaited_epoch, wrote: false, retried: None, directory, image, delayed: 0, behind: false })
     }
 
     /// Logs what has happened: keys that have expired meanwhile, and the command, one that `writes`, if it has `changed`

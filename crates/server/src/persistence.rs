@@ -8,6 +8,7 @@ use quire_store::{ImageLocation, RestoreStep, SaveError, SaveSummary, Store};
 
 use crate::cloning;
 use crate::config::SaveIoPriority;
+use crate::file_identity::is_same_image;
 use crate::log_control;
 use crate::save_state::SaveCut;
 use crate::saving;
@@ -51,12 +52,11 @@ fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result
     state.saves.scheduled = false;
     state.saves.for_log = false;
     state.saves.last_attempt = Some(state.clock.now);
-    state.saves.cut = SaveCut { changes: store.changes(), ..SaveCut::default() };
     if let Err(reason) = may_save(state) {
         failed(state, &reason, true);
         return Err(reason);
     }
-    log_control::before_cut(store, state);
+    let cut = before_cut(store, state);
     // Writes wait for the save that the log needs, once the log is full.
     store.set_idle_io(state.config.save_io_priority == SaveIoPriority::Idle && !for_log);
     if let Err(error) = store.begin_save(&place) {
@@ -65,10 +65,29 @@ fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result
         return Err(reason);
     }
     state.saves.running_since = Some(Instant::now());
+    state.saves.cut = cut;
     let cut_us = store.save_stats().last_cut_ns / 1000;
     note_cut(state, cut_us);
     tracing::info!(cut_us, file = place.path(), "background save started");
     Ok(())
+}
+
+/// Before the data is fixed: what the save will hold, and where it goes.
+fn before_cut(store: &mut Store, state: &mut ServerState) -> SaveCut {
+    let changes = store.changes();
+    SaveCut {
+        changes,
+        log_position: log_control::before_cut(store, state),
+        image: state.config.image_path(),
+        image_lock: state.hooks.image_lock.clone(),
+        cancelled: false,
+    }
+}
+
+/// The background save has ended, if there was one. Returns what it was.
+fn take_ended(state: &mut ServerState) -> SaveCut {
+    state.saves.running_since = None;
+    std::mem::take(&mut state.saves.cut)
 }
 
 fn note_cut(state: &mut ServerState, cut_us: u64) {
@@ -126,8 +145,8 @@ fn failed(state: &mut ServerState, reason: &str, is_intact: bool) {
     judge_writes(state);
 }
 
-fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, changes_at_cut: u64) {
-    log_control::image_saved(store, state);
+fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, cut: &SaveCut) {
+    log_control::image_saved(store, state, cut);
     if std::mem::take(&mut state.saves.for_log) {
         state.saves.rewrites.last_ok = true;
         state.saves.rewrites.count += 1;
@@ -136,7 +155,7 @@ fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, chan
     let (image, cut_us) = (&summary.image, summary.cut_ns / 1000);
     state.saves.last_ok = true;
     state.saves.last_error.clear();
-    state.saves.changes_at_last_save = changes_at_cut;
+    state.saves.changes_at_last_save = cut.changes;
     state.saves.last_save_unix_s = state.unix_s();
     state.saves.last_save = Instant::now();
     state.saves.last_bytes = image.bytes_written;
@@ -164,15 +183,17 @@ pub fn judge_writes(state: &mut ServerState) {
 pub fn poll(store: &mut Store, state: &mut ServerState) {
     let Some(since) = state.saves.running_since else { return };
     let Some(result) = store.poll_save() else { return };
-    state.saves.running_since = None;
+    // With it goes the lock on its place, if the configuration names another one by now.
+    let cut = take_ended(state);
     match result {
         Ok(summary) => {
             state.saves.last_duration_s = Some(since.elapsed().as_secs());
-            let changes = state.saves.cut.changes;
-            succeeded(store, state, &summary, changes);
+            succeeded(store, state, &summary, &cut);
         }
-        Err(error) if error.needs_full_image() && !state.saves.cut.cancelled => again_in_full(state, &error),
-        Err(error) if error.is_cancelled() || error.needs_full_image() => {
+        Err(error) if error.needs_full_image() && !cut.cancelled && is_wanted_again(state, &cut) => {
+            again_in_full(state, &error);
+        }
+        Err(error) if error.is_cancelled() || error.needs_full_image() && cut.cancelled => {
             state.saves.for_log = false;
             state.saves.last_duration_s = None;
             tracing::info!("background save cancelled");
@@ -182,6 +203,12 @@ pub fn poll(store: &mut Store, state: &mut ServerState) {
             failed(state, &error.to_string(), error.leaves_disk_as_it_was());
         }
     }
+}
+
+/// Whether another save may take the place of one that could not be a delta. Where the configuration names another image by now, only
+/// save rules ask for that: what lies there may be all that its owner has, and the client asked for a save to the place before.
+fn is_wanted_again(state: &ServerState, cut: &SaveCut) -> bool {
+    !state.config.save.is_empty() || is_same_image(&cut.image, &state.config.image_path())
 }
 
 /// Has a full image saved as soon as possible, in place of a delta over files that another program has moved away or exchanged.
@@ -234,18 +261,17 @@ pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
 pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     may_save(state)?;
     finish_restore(store, state)?;
-    let changes = store.changes();
-    log_control::before_cut(store, state);
+    let cut = before_cut(store, state);
     match store.save_blocking(&place(state)) {
         Ok(summary) => {
-            state.saves.running_since = None;
-            succeeded(store, state, &summary, changes);
+            take_ended(state);
+            succeeded(store, state, &summary, &cut);
             Ok(())
         }
         Err(error) => {
             if store.save_progress().is_none() {
                 // A save in the background that was told to stop has been waited for.
-                state.saves.running_since = None;
+                take_ended(state);
             }
             let reason = error.to_string();
             failed(state, &reason, error.leaves_disk_as_it_was());

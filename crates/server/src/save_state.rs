@@ -1,5 +1,6 @@
 //! What the server knows of its saves: when the last one was, how it went, how many changes it lacks.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quire_store::ImageIdentity;
@@ -7,6 +8,7 @@ use quire_units::UtcTime;
 
 use crate::clone_origin::CloneOrigin;
 use crate::config::SaveRule;
+use crate::lock_file::SharedLock;
 
 /// How long to wait after a failed background save before the rules start another.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -53,13 +55,17 @@ impl RestoreSummary {
     }
 }
 
-/// What the save that is running holds, and whether it is wanted.
-#[derive(Clone, Copy, Default, Debug)]
+/// What a save holds, where it goes, and whether it is wanted. The configuration may name another place before it ends.
+#[derive(Default, Debug)]
 pub struct SaveCut {
     /// The store's count of changes then.
     pub changes: u64,
     /// The last record of the log in it.
     pub log_position: u64,
+    /// Path of the image.
+    pub image: PathBuf,
+    /// Keeps other servers from that image until the save has ended.
+    pub image_lock: Option<SharedLock>,
     /// A client has told it to stop.
     pub cancelled: bool,
 }
@@ -86,7 +92,7 @@ pub struct SaveState {
     pub scheduled: bool,
     /// The store's count of changes at the last save's cut.
     pub changes_at_last_save: u64,
-    /// The save that is running.
+    /// The background save that is running; empty if there is none.
     pub cut: SaveCut,
     /// It was asked for by BGREWRITEAOF, or for the log's sake.
     pub for_log: bool,
@@ -119,7 +125,7 @@ impl SaveState {
             running_since: None,
             scheduled: false,
             changes_at_last_save: changes,
-            cut: SaveCut { changes, ..SaveCut::default() },
+            cut: SaveCut::default(),
             for_log: false,
             rewrites: RewriteState { scheduled: false, last_duration_s: None, last_ok: true, count: 0 },
             last_save_unix_s: now_unix_s,

@@ -9,13 +9,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use mio::Waker;
 use quire_device::Directory;
 use quire_store::Store;
-use quire_sys::locked_file::LockedFile;
 
 use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
 use crate::latency::LatencyMonitor;
+use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
@@ -44,8 +44,8 @@ pub struct ServerHooks {
     pub log_directory: Option<Arc<dyn Directory>>,
     /// Where images are saved, if not where the configuration says: the same.
     pub image_directory: Option<Arc<dyn Directory>>,
-    /// Keeps other servers from the image.
-    pub image_lock: Option<LockedFile>,
+    /// Keeps other servers from the image that the configuration names.
+    pub image_lock: Option<SharedLock>,
 }
 
 impl std::fmt::Debug for ServerHooks {
@@ -57,10 +57,10 @@ impl std::fmt::Debug for ServerHooks {
 /// What is known of the log of writes, whether it is on or off.
 #[derive(Debug, Default)]
 pub struct LogState {
-    /// Where segments of an earlier log lie, until an image beside them covers them.
+    /// The image that an earlier log continues whose segments lie beside it, until a save to it covers them.
     pub leftover: Option<PathBuf>,
-    /// Keeps other servers from the directory's log.
-    pub lock: Option<LockedFile>,
+    /// Keeps other servers from the log of the configured directory, if there is or was one.
+    pub lock: Option<SharedLock>,
     /// Removes segments that an image has made unnecessary.
     pub removal: Option<JoinHandle<()>>,
     /// The last record of the log that is in a durable image of this run.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use quire_sys::locked_file::LockedFile;
-
 use crate::cloning;
 use crate::config::table::{self, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
+use crate::file_identity::is_same_directory;
 use crate::glob;
-use crate::lock_file;
+use crate::lock_file::{self, SharedLock};
 use crate::log_control;
 use crate::log_writer::LOST;
 use crate::persistence;
@@ -59,19 +58,16 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     check_files(&config, &changed)?;
     check_log(ctx, &config, &changed)?;
     let image_lock = lock_image(ctx, &config)?;
-    let before = std::mem::replace(&mut ctx.server.config, config);
-    // The only part that can fail now comes first, so that nothing has taken effect when it does.
-    if let Err(error) = switch_log(ctx) {
-        ctx.server.config = before;
-        log_control::judge(ctx.server);
-        return Err(error);
-    }
+    // The last part that can fail: nothing has taken effect yet when it does, and the lock is given up again. A log that ends, ends by
+    // the settings that it was kept by.
+    switch_log(ctx, &config)?;
     if let Some(lock) = image_lock {
+        // A background save that is running has the lock before, too, until it ends.
         ctx.server.hooks.image_lock = lock;
     }
+    let before = std::mem::replace(&mut ctx.server.config, config);
     if before.dir != ctx.server.config.dir {
-        // A log that is begun from now on lies in the new directory.
-        ctx.server.log_state.lock = None;
+        log_control::directory_changed(ctx.server);
     }
     take_effect(ctx, &changed);
     ctx.reply.ok();
@@ -112,13 +108,13 @@ fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
 }
 
 /// Takes the lock on the image that the server is to save to from now on, if that is another one.
-fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<LockedFile>>, CmdError> {
+fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<SharedLock>>, CmdError> {
     let now = &ctx.server.config;
     if !config.has_dir() {
         return Ok(None);
     }
     // Of what other ways lead to the directory the server has the lock already.
-    let same_dir = config.dir == now.dir || config.dir.canonicalize().ok() == now.dir.canonicalize().ok();
+    let same_dir = is_same_directory(&config.dir, &now.dir);
     if same_dir && config.dbfilename == now.dbfilename {
         return Ok(None);
     }
@@ -126,7 +122,9 @@ fn lock_image(ctx: &Ctx<'_>, config: &Config) -> Result<Option<Option<LockedFile
     if let Some(origin) = &ctx.server.saves.restored.clone_of {
         cloning::check_new_place(config, origin).map_err(|reason| refused(name, &reason))?;
     }
-    lock_file::of_image(config).map(Some).map_err(|reason| refused(name, &reason))
+    // It has the lock, too, if it comes back to where a save is still running.
+    let held = [&ctx.server.hooks.image_lock, &ctx.server.saves.cut.image_lock].into_iter().flatten();
+    lock_file::of_image_or_held(config, held).map(Some).map_err(|reason| refused(name, &reason))
 }
 
 /// The system must allow an open file for each client.
@@ -157,10 +155,12 @@ fn check_log(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), Cmd
     }
 }
 
-/// Begins or ends the log as the setting now says.
-fn switch_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    match (ctx.server.config.appendonly, ctx.server.log_writer.is_some()) {
-        (true, false) => log_control::switch_on(ctx.store, ctx.server).map_err(|reason| refused("appendonly", &reason)),
+/// Begins or ends the log as `config` says, which is not in force yet.
+fn switch_log(ctx: &mut Ctx<'_>, config: &Config) -> Result<(), CmdError> {
+    match (config.appendonly, ctx.server.log_writer.is_some()) {
+        (true, false) => {
+            log_control::switch_on(ctx.store, ctx.server, config).map_err(|reason| refused("appendonly", &reason))
+        }
         (false, true) => {
             let held = ctx.server.log_writer.as_ref().is_some_and(|log_writer| log_writer.holds_replies());
             if !log_control::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {

@@ -83,8 +83,8 @@ impl Server {
         hooks: ServerHooks,
     ) -> Result<Server, ServerError> {
         let registry = registry::install(specs::ALL);
-        let log_directory = log_control::directory(&config, hooks.log_directory.as_ref());
-        let lock = log_control::lock(&config, &hooks).map_err(ServerError::Fault)?;
+        let log_directory = log_control::directory(&config.dir, hooks.log_directory.as_ref());
+        let lock = log_control::lock(&config, &hooks, None).map_err(ServerError::Fault)?;
         let changes_before = store.changes();
         let replayed = match &restored.clone_of {
             // What a log in its own directory holds belongs to other data.

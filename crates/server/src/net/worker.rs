@@ -38,6 +38,7 @@ const HANDED_OVER_BYTES: usize = 64 * 1024;
 
 /// What running commands needs.
 pub(super) struct Worker {
+    /// Dropped before the state: that waits for a save, and the state's locks keep other servers away until then.
     pub store: Store,
     pub state: ServerState,
     pub registry: &'static Registry,

@@ -1,0 +1,226 @@
+//! CONFIG SET dir and dbfilename while the server runs: which places it keeps other servers from, and what it removes where.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Client, config_in, eventually, request, start_in};
+use quire_server::lock_file;
+use tempfile::{TempDir, tempdir};
+
+const LOCAL_CONFIGS: (&str, &str) = ("enable-protected-configs", "local");
+const SMALL_SEGMENTS: (&str, &str) = ("log-segment-bytes", "1mb");
+const LOGGING: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), SMALL_SEGMENTS, LOCAL_CONFIGS];
+
+/// Sets what follows CONFIG SET.
+fn set(client: &mut Client, words: &str) {
+    assert_eq!(client.text(&format!("CONFIG SET {words}")), "OK", "{words}");
+}
+
+fn dir(place: &TempDir) -> String {
+    format!("dir {}", place.path().display())
+}
+
+/// Whether the server keeps others from the image `name` in `place`.
+fn keeps_image(place: &TempDir, name: &str) -> bool {
+    lock_file::of_image(&config_in(place.path(), &[("dbfilename", name)])).is_err()
+}
+
+fn keeps_log(place: &TempDir) -> bool {
+    lock_file::of_log(&config_in(place.path(), &[])).is_err()
+}
+
+/// Names of the log's files in `place`.
+fn segments(place: &TempDir) -> Vec<String> {
+    let names = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<_> = names.filter(|name| name.starts_with("quire-log-")).collect();
+    found.sort();
+    found
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Begins a save that does not end before [`let_it_end`].
+fn begin_slow_save(client: &mut Client) {
+    set(client, "checkpoint-max-bytes-per-second 1");
+    assert_eq!(client.text("BGSAVE"), "Background saving started");
+    eventually("the first pages are written", || client.info("current_save_pages_done") != "0");
+}
+
+fn let_it_end(client: &mut Client) {
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "1");
+    set(client, "checkpoint-max-bytes-per-second 0");
+    eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+}
+
+#[test]
+fn a_save_keeps_other_servers_from_its_image_until_it_has_ended() {
+    let (start, first, second) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
+    let server = start_in(start.path(), &[LOCAL_CONFIGS]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 40000 k 200");
+    set(&mut client, &dir(&first));
+    let kept = || (keeps_image(&first, "dump.quire"), keeps_image(&second, "dump.quire"));
+    assert_eq!(kept(), (true, false));
+    begin_slow_save(&mut client);
+    set(&mut client, &dir(&second));
+    assert_eq!(kept(), (true, true));
+    // It may come back to the place that it keeps itself.
+    set(&mut client, &dir(&first));
+    assert_eq!(kept(), (true, false));
+    set(&mut client, &dir(&second));
+    let_it_end(&mut client);
+    assert_eq!(kept(), (false, true));
+    assert!(first.path().join("dump.quire").is_file() && !second.path().join("dump.quire").exists());
+    // The same with another name, and a save that another one follows before it was looked at.
+    begin_slow_save(&mut client);
+    set(&mut client, "dbfilename other.quire");
+    assert!(keeps_image(&second, "dump.quire") && keeps_image(&second, "other.quire"));
+    assert_eq!(client.text("DEBUG RELOAD"), "OK");
+    assert!(!keeps_image(&second, "dump.quire") && keeps_image(&second, "other.quire"));
+}
+
+#[test]
+fn a_log_that_is_begun_in_another_directory_is_kept_from_others_there_or_nothing_changes() {
+    let (first, second, others) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
+    assert_eq!(start_in(others.path(), LOGGING).client().text("SET a 1"), "OK");
+    let server = start_in(first.path(), LOGGING);
+    let mut client = server.client();
+    set(&mut client, "appendonly no");
+    let kept = || (keeps_log(&first), keeps_log(&second), keeps_log(&others));
+    assert_eq!(kept(), (true, false, false), "what the log has left is the server's own");
+    let settings = client.call("CONFIG GET *");
+    let move_to_others = format!("CONFIG SET timeout 7 {} dbfilename other.quire appendonly yes", dir(&others));
+    // What lies there is no log of this server, and a moment later another server has it.
+    for reason in ["quire-log-00000001", "another server has its log of writes in"] {
+        let running =
+            (!reason.starts_with("quire")).then(|| lock_file::of_log(&config_in(others.path(), &[])).unwrap());
+        let refused = client.text(&move_to_others);
+        assert!(refused.contains("argument 'appendonly'") && refused.contains(reason), "{refused}");
+        drop(running);
+        assert_eq!(kept(), (true, false, false), "{reason}");
+        assert!(!keeps_image(&others, "other.quire"));
+        assert_eq!(client.call("CONFIG GET *"), settings);
+    }
+    set(&mut client, &format!("{} appendonly yes", dir(&second)));
+    assert_eq!(kept(), (false, true, false));
+    // No save is running any more that would remove segments when it ends.
+    eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+    set(&mut client, &format!("appendonly no {}", dir(&first)));
+    assert_eq!(kept(), (false, false, false));
+    set(&mut client, "appendonly yes");
+    assert_eq!(kept(), (true, false, false));
+}
+
+#[test]
+fn a_log_that_ends_as_the_directory_changes_has_left_its_segments_where_it_was() {
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let server = start_in(first.path(), LOGGING);
+    let mut client = server.client();
+    assert_eq!(client.text("SET a 1"), "OK");
+    copy_files(first.path(), second.path());
+    let left = segments(&first);
+    assert!(!left.is_empty());
+    set(&mut client, &format!("{} appendonly no", dir(&second)));
+    assert_eq!(client.text("SAVE"), "OK");
+    // Another server has begun to use the copy. The command waits for whatever is being removed before it is refused.
+    let running = lock_file::of_log(&config_in(second.path(), &[])).unwrap();
+    let refused = client.text("CONFIG SET appendonly yes");
+    assert!(refused.contains("another server has its log of writes in"), "{refused}");
+    drop(running);
+    assert_eq!((segments(&first), segments(&second)), (left.clone(), left));
+    set(&mut client, &dir(&first));
+    assert_eq!(client.text("SAVE"), "OK");
+    eventually("the image beside them covers them", || segments(&first).is_empty());
+}
+
+#[test]
+fn segments_are_not_removed_where_another_server_has_its_log_by_now() {
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let server = start_in(first.path(), LOGGING);
+    let mut client = server.client();
+    set(&mut client, "appendonly no");
+    set(&mut client, &dir(&second));
+    let running = lock_file::of_log(&config_in(first.path(), &[])).unwrap();
+    let left = segments(&first);
+    set(&mut client, &dir(&first));
+    assert_eq!(client.text("SAVE"), "OK");
+    let refused = client.text("CONFIG SET appendonly yes");
+    assert!(refused.contains("another server has its log of writes in"), "{refused}");
+    assert_eq!(segments(&first), left);
+    drop(running);
+}
+
+#[test]
+fn an_image_that_was_saved_elsewhere_does_not_stand_for_segments() {
+    let elsewhere = tempdir().unwrap();
+    for by_name in [false, true] {
+        let first = tempdir().unwrap();
+        let (away, back) = match by_name {
+            false => (dir(&elsewhere), dir(&first)),
+            true => ("dbfilename other.quire".to_owned(), "dbfilename dump.quire".to_owned()),
+        };
+        let mut server = start_in(first.path(), &[SMALL_SEGMENTS, LOCAL_CONFIGS]);
+        let mut client = server.client();
+        client.text("DEBUG POPULATE 40000 k 200");
+        set(&mut client, "appendfsync always appendonly yes");
+        eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+        assert_eq!(client.text("SET acknowledged 1"), "OK");
+        set(&mut client, "appendonly no");
+        set(&mut client, &away);
+        begin_slow_save(&mut client);
+        set(&mut client, &back);
+        let_it_end(&mut client);
+        // Waits for what is being removed; the image that it asks for does not come.
+        set(&mut client, "checkpoint-max-bytes-per-second 1");
+        set(&mut client, "appendonly yes");
+        client.send(request("SHUTDOWN NOSAVE FORCE"));
+        assert!(server.ended());
+        let again = start_in(first.path(), LOGGING);
+        assert_eq!(again.client().text("GET acknowledged"), "1", "by name: {by_name}");
+    }
+}
+
+#[test]
+fn a_save_removes_the_segments_beside_its_image_when_the_server_has_moved_on() {
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let server = start_in(first.path(), &[SMALL_SEGMENTS, LOCAL_CONFIGS]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 40000 k 200");
+    set(&mut client, "appendonly yes");
+    eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+    set(&mut client, "appendonly no");
+    assert!(!segments(&first).is_empty());
+    begin_slow_save(&mut client);
+    set(&mut client, &dir(&second));
+    let_it_end(&mut client);
+    eventually("they are removed", || segments(&first).is_empty());
+    eventually("nothing is kept from others", || !keeps_log(&first) && !keeps_log(&second));
+}
+
+#[test]
+fn a_save_that_could_not_be_a_delta_is_not_done_again_where_no_client_has_asked_for_one() {
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let server = start_in(first.path(), &[("checkpoint-incremental", "yes"), LOCAL_CONFIGS]);
+    let mut client = server.client();
+    client.text("DEBUG POPULATE 20000 k 200");
+    assert_eq!(client.text("SAVE"), "OK");
+    fs::rename(first.path().join("dump.quire"), first.path().join("backup.quire")).unwrap();
+    client.text("SET k:1 changed");
+    // In one turn of the server, so that it can't learn in between how the save has ended.
+    client.send([request("BGSAVE"), request(&format!("CONFIG SET {}", dir(&second)))].concat());
+    assert_eq!((client.reply().text().as_str(), client.reply().text().as_str()), ("Background saving started", "OK"));
+    eventually("the save fails", || client.info("rdb_last_bgsave_status") == "err");
+    assert_eq!(
+        (client.info("rdb_bgsave_in_progress").as_str(), client.info("rdb_bgsave_scheduled").as_str()),
+        ("0", "0")
+    );
+    assert!(!second.path().join("dump.quire").exists());
+    assert_eq!(client.text("SET k:2 changed"), "OK");
+}
