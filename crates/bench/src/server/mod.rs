@@ -184,7 +184,8 @@ impl Experiment for ServerArgs {
             return Vec::new();
         }
         let mut beyond = names.map(|name| (name, reason.to_owned())).to_vec();
-        beyond.push(("save_vs_disk_ratio", "starting a save is a large part of writing a tenth of the data".to_owned()));
+        beyond
+            .push(("save_vs_disk_ratio", "starting a save is a large part of writing a tenth of the data".to_owned()));
         beyond
     }
 
