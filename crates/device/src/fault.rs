@@ -37,6 +37,11 @@ impl FaultInjector {
         Self { inner, plan: Arc::new(FaultPlan::new(rules)) }
     }
 
+    /// Has other rules hold from here on, none for a disk that works again. Operations are counted on.
+    pub fn set_rules(&self, rules: Vec<(FaultTrigger, InjectedFault)>) {
+        self.plan.set_rules(rules);
+    }
+
     /// How often a fault has struck.
     pub fn struck(&self) -> u64 {
         self.plan.struck()

@@ -59,6 +59,20 @@ fn a_disk_is_full_after_so_many_bytes() {
 }
 
 #[test]
+fn a_disk_that_was_full_works_when_the_test_says_so() {
+    let memory = MemoryDirectory::new();
+    let directory = faulty(&memory, FaultTrigger::From(Action::Write, 1), InjectedFault::Error(errno::ENOSPC));
+    let device = directory.create("a").unwrap();
+    write(&*device, 0, 1, 1).unwrap();
+    assert!(write(&*device, 1, 1, 1).unwrap_err().is_full());
+    directory.set_rules(Vec::new());
+    write(&*device, 1, 1, 1).unwrap();
+    directory.set_rules(vec![(FaultTrigger::Nth(Action::Write, 3), InjectedFault::Error(errno::EIO))]);
+    assert_eq!(write(&*device, 2, 1, 1).unwrap_err().errno, Some(errno::EIO), "operations are counted on");
+    assert_eq!(directory.struck(), 2);
+}
+
+#[test]
 fn a_torn_write_leaves_its_first_half() {
     let memory = MemoryDirectory::new();
     let directory = faulty(&memory, FaultTrigger::Nth(Action::Write, 0), InjectedFault::Torn(errno::EIO));

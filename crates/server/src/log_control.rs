@@ -145,7 +145,7 @@ fn begin(store: &mut Store, state: &mut ServerState, config: &Config, in_force: 
     state.log_state.lock = lock;
     state.log_writer = Some(Box::new(log_writer));
     store.set_noting_expired(true);
-    judge(state);
+    judge(store, state);
     Ok(())
 }
 
@@ -156,7 +156,7 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     store.set_noting_expired(false);
     store.set_log_position(log_writer.appended());
     state.log_state.leftover = Some(log_writer.image.clone());
-    let (durable, appended) = (log_writer.durable(), log_writer.appended());
+    let (durable, appended, told) = (log_writer.durable(), log_writer.appended(), log_writer.told());
     let is_in_image = appended <= state.log_state.image_position;
     let done = log_writer.finish();
     match &done {
@@ -165,11 +165,18 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
             tracing::warn!(%error, "the log was given up; the last image holds all writes that were logged");
         }
         Err(error) => {
-            tracing::error!(%error, "the log was given up with writes that may not be durable");
+            match error {
+                LogError::NoRoom { durable, .. } if told <= *durable => {
+                    tracing::warn!(%error, last_record = appended, "no client was told that the writes in these are done");
+                }
+                _ => {
+                    tracing::error!(%error, last_record = appended, "the log was given up with writes that may not be durable");
+                }
+            }
             disown(state, durable);
         }
     }
-    judge(state);
+    judge(store, state);
     done.is_ok() || is_in_image
 }
 
@@ -247,12 +254,32 @@ pub fn wants_image(state: &ServerState) -> bool {
     log_writer.awaits_image() || log_writer.bounded_bytes() > most_bytes(&state.config) / 2 && !log_writer.is_covering()
 }
 
+/// Before the end of the server: on a full disk everything is made durable for which there is room, so that it is known what is
+/// not.
+pub fn settle(state: &mut ServerState) {
+    let Some(log_writer) = state.log_writer.as_mut().filter(|log_writer| log_writer.shortage().is_some()) else {
+        return;
+    };
+    log_writer.settle();
+    if log_writer.stands_still() {
+        let (durable_record, last_record) = (log_writer.durable(), log_writer.appended());
+        tracing::warn!(
+            durable_record,
+            last_record,
+            "the log has no room for its last records, which are in memory only"
+        );
+    }
+}
+
 /// Whether writes that were acknowledged while logging was on would be lost with an end now: the log's first image is not
-/// complete, so a restart would ignore the log; or the log has failed, so it lacks what no image has.
+/// complete, so a restart would ignore the log; or the log has failed, so it lacks what no image has; or it has no room for
+/// writes whose clients were told before these were durable.
 pub fn needs_last_image(state: &ServerState) -> bool {
+    let image_position = state.log_state.image_position;
     let needs = |log_writer: &LogWriter| {
         log_writer.awaits_image()
-            || log_writer.failure().is_some() && log_writer.appended() > state.log_state.image_position
+            || log_writer.failure().is_some() && log_writer.appended() > image_position
+            || log_writer.stands_still() && log_writer.told() > log_writer.durable().max(image_position)
     };
     state.log_writer.as_ref().is_some_and(|log_writer| needs(log_writer))
 }
@@ -270,7 +297,7 @@ pub fn tick(store: &mut Store, state: &mut ServerState) {
             give_up(store, state);
         }
     }
-    judge(state);
+    judge(store, state);
 }
 
 /// A log that was switched on could not be begun: the server goes on without it, as before.
@@ -290,15 +317,25 @@ pub fn is_full(state: &ServerState) -> bool {
 }
 
 /// Decides whether the log stands in the way of writes. To be asked once per turn.
-pub fn judge(state: &mut ServerState) {
-    let refusal = state.log_writer.as_ref().and_then(|log_writer| refusal(log_writer, state));
-    if let Some(reason) = &refusal
-        && state.log_state.refusal.as_ref() != Some(reason)
-    {
-        tracing::error!(%reason, "writes are refused because of the log");
-        state.log_state.last_error = reason.clone().into_owned();
+pub fn judge(store: &mut Store, state: &mut ServerState) {
+    let log_writer = state.log_writer.as_ref();
+    let refusal = log_writer.and_then(|log_writer| refusal(log_writer, state));
+    // What a log that has failed lacks is in no record anyway.
+    let holds_expired = refusal.is_some() && log_writer.is_some_and(|log_writer| log_writer.failure().is_none());
+    let known = &mut state.log_state;
+    match (&refusal, &known.refusal) {
+        (Some(reason), before) if before.as_ref() != Some(reason) => {
+            tracing::error!(%reason, "writes are refused because of the log");
+            known.last_error = reason.clone().into_owned();
+        }
+        (None, Some(_)) if state.log_writer.is_some() => tracing::info!("the log goes on: writes are accepted again"),
+        _ => {}
     }
-    state.log_state.refusal = refusal;
+    known.refusal = refusal;
+    if known.holds_expired != holds_expired {
+        known.holds_expired = holds_expired;
+        store.set_holding_expired(state.holds_expired());
+    }
 }
 
 /// Why writes are refused, if they are.
@@ -307,9 +344,10 @@ fn refusal(log_writer: &LogWriter, state: &ServerState) -> Option<Cow<'static, s
         return Some(failed(error).into());
     }
     if let Some(error) = log_writer.shortage() {
+        let advice = if error.is_full() { "Make room on the disk" } else { "Cure the cause" };
         let reason = format!(
-            "MISCONF The log has no room to go on: {error}. Writes are refused until it has, reads go on. Make room on the \
-             disk."
+            "MISCONF The log has no room to go on: {error}. Writes are refused until it has, reads go on. {advice}; no \
+             restart is needed."
         );
         return Some(in_a_line(&reason).into());
     }

@@ -23,6 +23,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 pub const LOST: u64 = u64::MAX;
 /// Between two attempts to make a file for which there was no room.
 const RETRY_FILES_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks whether the log is durable, at the end of the server.
+const SETTLE_POLL: Duration = Duration::from_millis(1);
 /// So much may wait, however short.
 const MOST_WAITING_BYTES: usize = 64 << 20;
 /// Names of expired keys that one record holds.
@@ -38,6 +40,8 @@ pub struct LogWriter {
     awaited_epoch: Option<u64>,
     /// A command that writes was run since the last record was closed, whether it has changed anything or not.
     wrote: bool,
+    /// The last record whose sender was replied to before it was durable, as the policy said then.
+    told: u64,
     /// When it was last tried to make a file for which there was no room.
     retried: Option<Instant>,
     /// Where its files lie, for messages.
@@ -88,7 +92,17 @@ impl LogWriter {
         let log = begin(directory, options, identity, next_sequence, Box::new(notify))?;
         let awaited_epoch = (!identity.in_force).then_some(identity.base_epoch);
         let (directory, image) = (directory.path_of(""), config.image_path());
-        Ok(Self { log, awaited_epoch, wrote: false, retried: None, directory, image, delayed: 0, behind: false })
+        Ok(Self {
+            log,
+            awaited_epoch,
+            wrote: false,
+            told: 0,
+            retried: None,
+            directory,
+            image,
+            delayed: 0,
+            behind: false,
+        })
     }
 
     /// Logs what has happened: keys that have expired meanwhile, and the command, one that `writes`, if it has `changed`
@@ -217,17 +231,22 @@ impl LogWriter {
     }
 
     /// Looks whether the device is behind, or the log `full` until an image is complete, so that writes have to wait; counts
-    /// when that begins.
-    pub fn look_behind(&mut self, full: bool) -> bool {
-        // A client that writes to a log that has failed is refused, and doesn't wait.
-        let behind = self.log.failure().is_none() && (full || self.log.is_behind());
+    /// when that begins. A client whose write is `refused` doesn't wait.
+    pub fn look_behind(&mut self, full: bool, refused: bool) -> bool {
+        let behind = !refused && (full || self.log.is_behind());
         self.delayed += u64::from(behind && !self.behind);
         self.behind = behind;
         behind
     }
 
+    /// The last record that clients may rely on: its sender was replied to, durable or not.
+    pub fn told(&self) -> u64 {
+        if self.holds_replies() { self.told } else { self.log.appended() }
+    }
+
     /// Changes when records are made durable; what is there is soon.
     pub fn set_sync(&mut self, sync: AppendSync) {
+        self.told = self.told();
         self.log.set_sync(sync_of(sync));
     }
 
@@ -253,6 +272,19 @@ impl LogWriter {
     /// Why there is no room for the log to go on in, if there is none.
     pub fn shortage(&self) -> Option<DeviceError> {
         self.log.shortage()
+    }
+
+    /// Whether there are records for which there is no room, so that they are in memory only.
+    pub fn stands_still(&self) -> bool {
+        self.log.next_segment() == NextSegment::Awaited
+    }
+
+    /// Has everything made durable for which there is room, and waits for the device.
+    pub fn settle(&mut self) {
+        self.log.hurry();
+        while self.log.durable() < self.log.appended() && self.log.failure().is_none() && !self.stands_still() {
+            std::thread::sleep(SETTLE_POLL);
+        }
     }
 
     /// How far the log's next file is.
@@ -331,6 +363,27 @@ mod tests {
             found.push((record.commands, record.body().len()));
         }
         found
+    }
+
+    #[test]
+    fn a_client_whose_write_is_refused_does_not_wait() {
+        let (_store, mut log_writer, _directory) = expired(0, 1);
+        assert!(log_writer.look_behind(true, false) && !log_writer.look_behind(true, true));
+        assert_eq!(log_writer.delayed, 1);
+    }
+
+    #[test]
+    fn clients_rely_on_what_they_were_told_before_it_was_durable() {
+        let (mut store, mut log_writer, _directory) = expired(0, 1);
+        let mut write = |log_writer: &mut LogWriter| {
+            log_writer.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
+            log_writer.seal()
+        };
+        assert_eq!((write(&mut log_writer), log_writer.told()), (Some(1), 1));
+        log_writer.set_sync(AppendSync::Always);
+        assert_eq!((write(&mut log_writer), log_writer.told()), (Some(2), 1));
+        log_writer.set_sync(AppendSync::Never);
+        assert_eq!(log_writer.told(), 2);
     }
 
     #[test]

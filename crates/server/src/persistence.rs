@@ -339,8 +339,9 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
 /// Ends the server, after which no command runs; false if the save that should come first failed.
 pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown) -> bool {
     cancel(store, state);
+    log_control::settle(state);
     let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
-    // NOSAVE relies on the log; where that is not in force or has failed there is nothing to rely on.
+    // NOSAVE relies on the log; where that is not in force, has failed or has no room there is nothing to rely on.
     let for_log = log_control::needs_last_image(state) && !(shutdown.no_save && shutdown.force);
     if wanted || for_log {
         tracing::info!("saving before the end");

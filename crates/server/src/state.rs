@@ -79,6 +79,8 @@ pub struct LogState {
     pub refused: u64,
     /// Why writes are refused now, if it is because of the log; decided once per turn.
     pub refusal: Option<Cow<'static, str>>,
+    /// Until the log has room again keys whose time has come stay, since their removal would have to be logged.
+    pub holds_expired: bool,
 }
 
 /// How this run of the server is known to others.
@@ -231,9 +233,10 @@ impl ServerState {
         self.log_writer.as_ref().map_or(u64::MAX, |log_writer| log_writer.durable())
     }
 
-    /// Whether keys whose time has come stay where they are, out of sight: while clients that write are paused, and where none may.
+    /// Whether keys whose time has come stay where they are, out of sight: while clients that write are paused, where none may, and
+    /// while the log has no room.
     pub fn holds_expired(&self) -> bool {
-        self.clients.pause.is_some() || self.config.read_only
+        self.clients.pause.is_some() || self.config.read_only || self.log_state.holds_expired
     }
 
     /// Whether deleted data is not freed little by little: in a clone that takes no writes that would only make pages its own.

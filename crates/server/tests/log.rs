@@ -1,4 +1,4 @@
-//! The log of writes as clients see it: what they wait for, what happens when its disk stalls, fails or fills up.
+//! The log of writes as clients see it: what they wait for, what happens when its disk stalls or fails.
 
 mod common;
 
@@ -285,38 +285,6 @@ fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
         "{reply:?}"
     );
     eventually("it goes on without a log", || server.client().text("SET d 1") == "OK");
-}
-
-#[test]
-fn a_full_disk_refuses_writes_until_there_is_room() {
-    let dir = tempfile::tempdir().unwrap();
-    // The log's first file is made at the start, the second one ahead of its use.
-    let full =
-        (1..4).map(|nth| (FaultTrigger::Nth(Action::Allocate, nth), InjectedFault::Error(errno::ENOSPC))).collect();
-    let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), full));
-    let server = start_logging(dir.path(), ALWAYS, directory);
-    let mut client = server.client();
-    let value = "x".repeat(10_000);
-    assert_eq!(client.info("aof_last_write_status"), "ok");
-    // Beyond half of the file, and not to its end.
-    for _ in 0..60 {
-        client.text(&format!("SET a {value}"));
-    }
-    let mut refused = String::new();
-    eventually("the disk is full", || {
-        // In one turn, so that what INFO says is of the same moment.
-        client.send([request("SET b 1"), request("INFO persistence")].concat());
-        refused = client.reply().text();
-        let told = client.reply().text();
-        refused != "OK" && told.contains("aof_last_write_status:err")
-    });
-    assert!(refused.starts_with("MISCONF The log has no room to go on") && refused.contains("error 28"), "{refused}");
-    assert_eq!(client.text("GET a"), value);
-    eventually("there is room", || client.text("SET a 1") == "OK");
-    assert_eq!(client.info("aof_last_write_status"), "ok");
-    for _ in 0..300 {
-        assert_eq!(client.text(&format!("SET a {value}")), "OK");
-    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub mod errno {
     pub const EIO: i32 = libc::EIO;
     /// No space left on the device.
     pub const ENOSPC: i32 = libc::ENOSPC;
+    /// The quota is used up.
+    pub const EDQUOT: i32 = libc::EDQUOT;
     /// No such file.
     pub const ENOENT: i32 = libc::ENOENT;
     /// The file exists.

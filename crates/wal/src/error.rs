@@ -15,9 +15,17 @@ pub struct MalformedRecord {
 /// Why a log can't be read, begun or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// The device failed or is full.
+    /// The device failed, or was full as the log began.
     #[error("the log: {0}")]
     Device(#[from] DeviceError),
+    /// The log has ended on a full disk, before there was room for its last records.
+    #[error("the log ended without the records after {durable}, for which there was no room: {cause}")]
+    NoRoom {
+        /// The last record that is in the log, durably.
+        durable: u64,
+        /// Why the next segment couldn't be made.
+        cause: DeviceError,
+    },
     /// A segment was written in another version of the format.
     #[error(
         "{file} is a log segment of format version {found}, this program reads versions {oldest} to {newest}; start the \

@@ -3,13 +3,15 @@
 //! Relies on one rule for order: records are handed over under the queue's lock, and only the log thread takes them from there
 //! and writes them. So at most one batch is on its way, and none overtakes another; only the log thread waits for the device.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use quire_device::DeviceError;
+
 use super::adaptive_spin::AdaptiveSpin;
 use super::error::LogError;
-use super::segment_allocator::lock;
+use super::preallocation::lock;
 use super::segment_chain::SegmentChain;
 use super::segment_writer::SegmentWriter;
 
@@ -105,6 +107,8 @@ pub(crate) struct GroupCommit {
     /// There is a segment to write to.
     pub(crate) begun: AtomicBool,
     pub(crate) stats: Mutex<LogStats>,
+    /// Bytes of records that the log thread holds while there is no room for them.
+    pub(crate) homeless_bytes: AtomicUsize,
     notify: CommitCallback,
     wanted: AtomicBool,
 }
@@ -143,6 +147,7 @@ impl GroupCommit {
             failed: OnceLock::new(),
             begun: AtomicBool::new(false),
             stats: Mutex::default(),
+            homeless_bytes: AtomicUsize::new(0),
             notify,
             wanted: AtomicBool::new(false),
         }
@@ -206,8 +211,14 @@ impl GroupCommit {
 
     /// Writes a batch that was taken from the queue.
     fn write(&self, writer: &mut SegmentWriter, batch: &mut [u8], sync: SyncPolicy) -> Result<(), LogError> {
-        let began = Instant::now();
-        writer.write(batch, sync == SyncPolicy::Always)?;
+        let (mut began, mut at, mut stood_at) = (Instant::now(), 0, None);
+        while let Some(shortage) = writer.write(batch, &mut at, sync == SyncPolicy::Always)? {
+            let is_first = stood_at.replace(at) != Some(at);
+            self.stand_still(writer, shortage, (batch.len() - at, is_first))?;
+            // The time for which there was no room is none that the device took.
+            began = Instant::now();
+        }
+        self.homeless_bytes.store(0, Ordering::Relaxed);
         let took_ns = began.elapsed().as_nanos() as u64;
         {
             let mut stats = lock(&self.stats);
@@ -217,6 +228,28 @@ impl GroupCommit {
         }
         self.publish(writer);
         Ok(())
+    }
+
+    /// There is no room for the next segment, and so many bytes of records that need it: waits until there may be. When this is
+    /// the first attempt, clients hear of what stands before these records, and the owner of the log that it should add no more.
+    #[cold]
+    fn stand_still(
+        &self,
+        writer: &mut SegmentWriter,
+        shortage: DeviceError,
+        (homeless_bytes, is_first): (usize, bool),
+    ) -> Result<(), LogError> {
+        if is_first {
+            // This may take days. Without the mark damage to the last records would pass for a torn end if the process is killed.
+            writer.mark_end()?;
+            self.homeless_bytes.store(homeless_bytes, Ordering::Relaxed);
+            self.publish(writer);
+        }
+        writer.stand_still(shortage);
+        if is_first {
+            (self.notify)();
+        }
+        writer.await_room()
     }
 
     fn flush(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {

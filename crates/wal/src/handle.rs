@@ -2,7 +2,8 @@
 //!
 //! Relies on `group_commit` for handing over, on `segment_writer` for the bytes. Only the thread that owns the [`Log`] adds records; it never
 //! waits for the device, unless it asks to ([`Log::finish`]). A log whose device has failed
-//! takes nothing any more: what became of the last bytes is unknown.
+//! takes nothing any more: what became of the last bytes is unknown. One whose disk is full keeps what it has no room for, and goes on
+//! when there is room; its owner should add no more meanwhile ([`Log::shortage`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use super::directory_scan::DirectoryScan;
 use super::error::LogError;
 use super::group_commit::{CommitCallback, GroupCommit, KEPT_BYTES, LogStats, SyncPolicy};
 use super::maintenance::{SegmentFiles, adopt, older};
+use super::preallocation::{MaintenanceJob, NextSegment, Preallocation, lock};
 use super::record::RecordBatch;
-use super::segment_allocator::{MaintenanceJob, NextSegment, Preallocation, lock};
 use super::segment_chain::SegmentChain;
 use super::segment_writer::{LogIdentity, SegmentWriter};
 
@@ -279,8 +280,8 @@ impl Log {
             || queue.since.is_some_and(|since| since.elapsed() > self.options.longest_wait)
     }
 
-    /// Why the file that comes after the one which is written to can't be made, if it can't. There is still room in that
-    /// one, so a caller that adds no more now loses nothing.
+    /// Why the file that comes after the one which is written to can't be made, if it can't. A caller that adds no more now
+    /// loses nothing: mostly there is still room in that one, and what there is none for waits ([`NextSegment::Awaited`]).
     pub fn shortage(&self) -> Option<DeviceError> {
         self.preallocation.shortage()
     }
@@ -290,16 +291,18 @@ impl Log {
         self.preallocation.status()
     }
 
-    /// Has the file tried once more that couldn't be made.
+    /// Has the file tried once more that couldn't be made: to be called from time to time while there is a shortage. An image
+    /// that frees files does the same ([`Log::cover`]).
     pub fn retry_files(&self) {
         if let Some(jobs) = &self.jobs {
             self.preallocation.retry(jobs);
         }
     }
 
-    /// Bytes that wait for the log thread, those added and not committed counted.
+    /// Bytes that wait for the log thread, those added and not committed counted, or that it has no room for.
     pub fn waiting_bytes(&self) -> usize {
-        lock(&self.shared.queue).bytes.len() + self.batch.bytes.len()
+        let homeless_bytes = self.shared.homeless_bytes.load(Ordering::Relaxed);
+        homeless_bytes + lock(&self.shared.queue).bytes.len() + self.batch.bytes.len()
     }
 
     /// Bytes of the files in use, of the one that is written to no more than of an ordinary one: what an image would make less.
@@ -328,10 +331,11 @@ impl Log {
         self.shared.figures()
     }
 
-    /// Writes what was added, makes it durable and ends the log; a record that is open is given up. Waits for the device.
+    /// Writes what was added, makes it durable and ends the log; a record that is open is given up. Waits for the device, and
+    /// not for room: what has none by then is given up, too.
     ///
     /// # Errors
-    /// Why the log had failed before, or why this failed.
+    /// Why the log had failed before, or why this failed; [`LogError::NoRoom`] says which records are not in it.
     pub fn finish(mut self) -> Result<(), LogError> {
         self.batch.drop_open();
         self.commit();
@@ -344,7 +348,7 @@ impl Log {
         queue.stop = true;
         self.shared.wake_log_thread(queue);
         if let Some(jobs) = self.jobs.take() {
-            // If it has ended already, so much the better.
+            // Its end is what a log thread hears that waits for room. If it has ended already, so much the better.
             let _ = jobs.send(MaintenanceJob::End);
         }
         for thread in self.threads.drain(..) {

@@ -12,8 +12,9 @@ use super::directory_scan::{DirectoryScan, Segment};
 use super::error::LogError;
 use super::format::index_of;
 use super::group_commit::GroupCommit;
+use super::preallocation::{MaintenanceJob, Preallocation, lock};
 use super::record_scanner::RecordScanner;
-use super::segment_allocator::{MaintenanceJob, Preallocation, SegmentAllocator, lock};
+use super::segment_allocator::SegmentAllocator;
 use super::segment_pool::{ClosedSegment, SegmentPool, mark_in_force};
 
 /// The allocator of the log thread, the maintenance thread's side, and what other threads ask it with.
@@ -83,14 +84,7 @@ impl SegmentMaintenance {
         while let Ok(job) = self.jobs.recv() {
             match job {
                 MaintenanceJob::End => return,
-                MaintenanceJob::Prepare if self.preallocation.is_asked() => {
-                    let prepared = lock(&self.pool).take(0);
-                    if let Err(error) = &prepared {
-                        tracing::warn!(%error, "the log's next segment can't be made yet");
-                    }
-                    self.preallocation.answer(prepared);
-                }
-                MaintenanceJob::Prepare => {}
+                MaintenanceJob::Prepare => self.prepare(),
                 MaintenanceJob::Covered(position) => {
                     let done = cover(shared, &self.pool, position);
                     shared.covering.fetch_sub(1, Ordering::SeqCst);
@@ -99,9 +93,25 @@ impl SegmentMaintenance {
                         return;
                     }
                     shared.tell();
+                    if self.preallocation.look_again() {
+                        self.prepare();
+                    }
                 }
             }
         }
+    }
+
+    /// Makes the file that was asked for, if it still is.
+    fn prepare(&self) {
+        let Some(before) = self.preallocation.asked() else { return };
+        let prepared = lock(&self.pool).take(0);
+        // On a full disk it is tried once a second, for days perhaps.
+        if let Err(error) = &prepared
+            && before.as_ref() != Some(error)
+        {
+            tracing::warn!(%error, "the log's next segment can't be made yet");
+        }
+        self.preallocation.answer(prepared);
     }
 }
 

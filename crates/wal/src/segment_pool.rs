@@ -58,20 +58,16 @@ impl SegmentPool {
         self.spares.iter().map(|closed| closed.bytes).sum()
     }
 
-    /// A file of at least so many bytes.
+    /// A file of at least so many bytes. On a full disk this may be tried as often as one likes: it leaves nothing behind.
     pub(crate) fn take(&mut self, least_bytes: u64) -> Result<PreparedSegment, DeviceError> {
-        let index = self.next_index;
-        self.next_index += 1;
         if least_bytes <= self.segment_bytes
             && let Some(closed) = self.spares.pop()
         {
-            // If this fails the file stays where it is, and the next start finds it.
-            self.directory.rename(&name_of(closed.index), &name_of(index))?;
-            self.directory.sync()?;
-            return Ok(PreparedSegment { index, device: closed.device, bytes: closed.bytes });
+            return self.use_again(closed);
         }
-        let bytes = least_bytes.max(self.segment_bytes).next_multiple_of(quire_device::DIRECT_ALIGN as u64);
-        match self.make(index, bytes) {
+        let (index, bytes) = (self.next_index, least_bytes.max(self.segment_bytes));
+        let bytes = bytes.next_multiple_of(quire_device::DIRECT_ALIGN as u64);
+        let made = match self.make(index, bytes) {
             // The space of removed files counts as taken until it is free: a start would fail for what it has removed itself.
             Err(error) if error.is_full() && is_freeing() => {
                 self.discard_unfinished(index);
@@ -79,13 +75,37 @@ impl SegmentPool {
                 self.make(index, bytes)
             }
             made => made,
-        }
-        .inspect_err(|_| self.discard_unfinished(index))
+        };
+        let leaves_nothing = match &made {
+            Ok(_) => false,
+            Err(error) => self.discard_unfinished(index) && is_shortage(error),
+        };
+        self.next_index += u64::from(!leaves_nothing);
+        made
     }
 
-    /// A full disk must not stay full because of a file that could not be made. If it can't be removed the next start does.
-    fn discard_unfinished(&self, index: u64) {
-        let _ = remove_then_free(&*self.directory, &unfinished_name_of(index));
+    fn use_again(&mut self, closed: ClosedSegment) -> Result<PreparedSegment, DeviceError> {
+        let index = self.next_index;
+        match self.directory.rename(&name_of(closed.index), &name_of(index)) {
+            Err(error) if is_shortage(&error) => {
+                self.spares.push(closed);
+                return Err(error);
+            }
+            renamed => {
+                self.next_index += 1;
+                // If this fails the file stays where it is, and the next start finds it.
+                renamed?;
+            }
+        }
+        self.directory.sync()?;
+        Ok(PreparedSegment { index, device: closed.device, bytes: closed.bytes })
+    }
+
+    /// A full disk must not stay full because of a file that could not be made. If it can't be removed the next start does; then
+    /// this is false.
+    fn discard_unfinished(&self, index: u64) -> bool {
+        remove_then_free(&*self.directory, &unfinished_name_of(index))
+            .map_or_else(|error| error.is_missing(), |()| true)
     }
 
     fn make(&self, index: u64, bytes: u64) -> Result<PreparedSegment, DeviceError> {
@@ -113,6 +133,12 @@ impl SegmentPool {
         free_later(closed.device);
         Ok(())
     }
+}
+
+/// Whether a file couldn't be made because the disk is full, or a quota: then nothing is torn, and a later attempt may work. A
+/// directory that couldn't be synced is another matter, whatever the reason: it is not known which names are durable.
+pub(crate) fn is_shortage(error: &DeviceError) -> bool {
+    error.is_full() && error.action != Action::SyncDirectory
 }
 
 /// Writes a header and returns the salt in it, when it is durable.

@@ -11,9 +11,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::error::LogError;
 use super::format::{DATA_OFFSET, END, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader, SegmentMeta, record_checksum};
-use super::segment_allocator::{SegmentAllocator, lock};
+use super::preallocation::lock;
+use super::segment_allocator::SegmentAllocator;
 use super::segment_chain::SegmentChain;
-use super::segment_pool::{ClosedSegment, buffer, mark_in_force, write_header};
+use super::segment_pool::{ClosedSegment, buffer, is_shortage, mark_in_force, write_header};
 
 /// Written at once at most.
 const STAGING_BYTES: usize = 1 << 20;
@@ -100,26 +101,50 @@ impl SegmentWriter {
         })
     }
 
-    /// Writes the records of a batch, whose headers are still without checksums. With `durable` it returns when they are.
-    pub(crate) fn write(&mut self, batch: &mut [u8], durable: bool) -> Result<(), LogError> {
-        let mut at = 0;
-        while at < batch.len() {
-            let Ok((header, _)) = RecordHeader::mut_from_prefix(&mut batch[at..]) else { break };
+    /// Writes the records of a batch from byte `at` on, whose headers are still without checksums. With `durable` it returns when
+    /// they are. Returns why there is no room for the segment that the record at `at` needs, if there is none: what stands before
+    /// that is durable, and the caller may go on there when there is room.
+    pub(crate) fn write(
+        &mut self,
+        batch: &mut [u8],
+        at: &mut usize,
+        durable: bool,
+    ) -> Result<Option<DeviceError>, LogError> {
+        while *at < batch.len() {
+            let Ok((header, _)) = RecordHeader::mut_from_prefix(&mut batch[*at..]) else { break };
             let sequence = header.sequence.get();
             let bare = RECORD_HEADER_BYTES + header.body_bytes.get() as usize;
             let undurable = (sequence - 1).saturating_sub(self.durable);
             header.undurable = u32::try_from(undurable).unwrap_or(u32::MAX).into();
             let whole = bare.next_multiple_of(RECORD_ALIGN);
-            if self.end() + whole as u64 > self.current.meta.segment_bytes {
-                self.rotate(sequence, whole as u64)?;
+            if self.end() + whole as u64 > self.current.meta.segment_bytes
+                && let Some(shortage) = self.rotate(sequence, whole as u64)?
+            {
+                return Ok(Some(shortage));
             }
-            let checksum = record_checksum(self.current.salt, &batch[at..at + bare]);
-            batch[at..at + size_of::<u64>()].copy_from_slice(&checksum.to_le_bytes());
-            self.stage(&batch[at..at + whole])?;
+            let record = &mut batch[*at..*at + whole];
+            let checksum = record_checksum(self.current.salt, &record[..bare]);
+            record[..size_of::<u64>()].copy_from_slice(&checksum.to_le_bytes());
+            self.stage(record)?;
             self.staged = sequence;
-            at += whole;
+            *at += whole;
         }
-        self.put(durable)
+        self.put(durable)?;
+        Ok(None)
+    }
+
+    /// Makes known that there is no room for the next segment.
+    pub(crate) fn stand_still(&self, shortage: DeviceError) {
+        self.allocator.stand_still(shortage);
+    }
+
+    /// Waits until there may be room for it.
+    ///
+    /// # Errors
+    /// The log ends, and there was no room to the last.
+    pub(crate) fn await_room(&self) -> Result<(), LogError> {
+        let durable = self.durable;
+        self.allocator.await_room().map_err(|cause| LogError::NoRoom { durable, cause })
     }
 
     /// Makes durable what was written.
@@ -213,11 +238,16 @@ impl SegmentWriter {
         self.current.device.run(&mut self.transfer)
     }
 
-    /// Goes on in the next segment, which must have room for so many bytes of records.
-    fn rotate(&mut self, first_sequence: u64, record_bytes: u64) -> Result<(), LogError> {
+    /// Goes on in the next segment, which must have room for so many bytes of records. Returns the cause if the disk has none:
+    /// then everything is as it was, and durable.
+    fn rotate(&mut self, first_sequence: u64, record_bytes: u64) -> Result<Option<DeviceError>, LogError> {
         // A reader may believe that what stands before a segment is whole.
         self.put(true)?;
-        let prepared = self.allocator.next(DATA_OFFSET + record_bytes)?;
+        let prepared = match self.allocator.next(DATA_OFFSET + record_bytes) {
+            Ok(prepared) => prepared,
+            Err(error) if is_shortage(&error) => return Ok(Some(error)),
+            Err(error) => return Err(error.into()),
+        };
         let meta = SegmentMeta {
             index: prepared.index,
             first_sequence,
@@ -239,7 +269,7 @@ impl SegmentWriter {
         if unmarked {
             mark_in_force(&*self.current.device, &meta)?;
         }
-        Ok(())
+        Ok(None)
     }
 }
 

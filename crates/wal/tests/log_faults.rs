@@ -1,12 +1,12 @@
-//! The log on devices that fail or are full, and logs that aren't what was written.
+//! The log on devices that fail, and logs that aren't what was written.
 
 mod common;
 
 use std::sync::Arc;
 
-use common::{DATASET, EPOCH, SEGMENT_BYTES, append, base, durable, identity, options, read, start, words};
+use common::{DATASET, EPOCH, append, base, durable, identity, options, read, start, words};
 use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
-use quire_wal::{BaseImage, Log, LogError, LogIdentity, NextSegment, Recovery, SyncPolicy, remove_covered};
+use quire_wal::{BaseImage, Log, LogError, LogIdentity, Recovery, SyncPolicy, remove_covered};
 
 const LEN: usize = 500;
 
@@ -69,44 +69,6 @@ fn after_a_failed_flush_nothing_more_is_taken() {
     assert!(!durable(&log, 1));
     assert_eq!(append(&mut log, LEN), None);
     assert!(log.finish().is_err());
-}
-
-#[test]
-fn a_full_disk_is_told_and_what_was_acknowledged_stays() {
-    let memory = MemoryDirectory::new();
-    let beyond = FaultTrigger::Beyond(6 * SEGMENT_BYTES);
-    let directory = faulty(&memory, vec![(beyond, InjectedFault::Error(errno::ENOSPC))]);
-    let mut log = start(&directory, SyncPolicy::Always, 0).unwrap();
-    let acknowledged = fill(&mut log, 10_000);
-    assert!(acknowledged > 10);
-    assert!(matches!(log.failure(), Some(LogError::Device(error)) if error.is_full()), "{:?}", log.failure());
-    drop(log);
-    let (found, _) = read(&memory, base(0), |_| LEN).unwrap();
-    assert!(found.len() as u64 >= acknowledged);
-}
-
-#[test]
-fn a_disk_that_is_full_for_a_while_is_told_before_anything_is_lost() {
-    let memory = MemoryDirectory::new();
-    // The first segment is made at the start, the second one ahead of its use.
-    let full = vec![(FaultTrigger::Nth(Action::Allocate, 1), InjectedFault::Error(errno::ENOSPC))];
-    let mut log = start(&faulty(&memory, full), SyncPolicy::Always, 0).unwrap();
-    let mut last = 0;
-    while log.shortage().is_none() {
-        // Beyond half of the segment, and not to its end.
-        last = fill(&mut log, (last + 1).min(40));
-    }
-    assert!(log.shortage().is_some_and(|error| error.is_full()) && log.failure().is_none());
-    assert_eq!(log.next_segment(), NextSegment::Failed);
-    log.retry_files();
-    while log.shortage().is_some() {
-        std::thread::yield_now();
-    }
-    assert_eq!(log.next_segment(), NextSegment::Ready);
-    let last = fill(&mut log, last + 200);
-    assert_eq!((log.failure(), log.shortage()), (None, None));
-    log.finish().unwrap();
-    assert_eq!(read(&memory, base(0), |_| LEN).unwrap().0.len() as u64, last);
 }
 
 #[test]

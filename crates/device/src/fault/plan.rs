@@ -44,12 +44,12 @@ pub enum InjectedFault {
 /// The rules, and what has happened so far.
 #[derive(Debug)]
 pub(super) struct FaultPlan {
-    rules: Vec<(FaultTrigger, InjectedFault)>,
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
+    rules: Vec<(FaultTrigger, InjectedFault)>,
     /// Operations so far, by kind.
     counts: Vec<(Action, u64)>,
     filled_bytes: u64,
@@ -58,7 +58,12 @@ struct Seen {
 
 impl FaultPlan {
     pub(super) fn new(rules: Vec<(FaultTrigger, InjectedFault)>) -> Self {
-        Self { rules, seen: Mutex::default() }
+        Self { seen: Mutex::new(Seen { rules, ..Seen::default() }) }
+    }
+
+    /// Other rules hold from here on; operations are counted on.
+    pub(super) fn set_rules(&self, rules: Vec<(FaultTrigger, InjectedFault)>) {
+        self.seen().rules = rules;
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -90,7 +95,7 @@ impl FaultPlan {
             }
             FaultTrigger::Beyond(limit) => fills && reach > limit,
         };
-        let fault = self.rules.iter().find(|(trigger, _)| strikes(trigger)).map(|(_, fault)| *fault);
+        let fault = seen.rules.iter().find(|(trigger, _)| strikes(trigger)).map(|(_, fault)| *fault);
         if fault.is_some() {
             seen.struck += 1;
         } else if fills {

@@ -210,7 +210,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             _ => {}
         }
     }
-    log_control::judge(server);
+    log_control::judge(ctx.store, server);
     persistence::judge_writes(server);
 }
 

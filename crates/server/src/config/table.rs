@@ -392,7 +392,12 @@ static OWN: &[Directive] = &[
         }
     ),
     flag!("read-only", "no", "Refuse commands that write, as a read-only replica does.", read_only),
-    flag!("appendonly", "no", "Log writes, so that those after the last image survive a crash.", appendonly),
+    flag!(
+        "appendonly",
+        "no",
+        "Log writes, so that those after the last image survive a crash. On a full disk writes are refused until there is room.",
+        appendonly
+    ),
     directive!(
         "appendfsync",
         "everysec",

@@ -224,17 +224,18 @@ impl Engine {
         if log_control::wants_image(state) {
             persistence::begin_for_log_if_idle(store, state);
         }
+        let was_refused = state.log_state.refusal.is_some();
+        log_control::judge(store, state);
         let refused = state.log_state.refusal.is_some();
-        log_control::judge(state);
-        if refused != state.log_state.refusal.is_some() {
+        if was_refused != refused {
             persistence::judge_writes(state);
         }
-        let full = state.log_state.refusal.is_none() && log_control::is_full(state);
+        let full = !refused && log_control::is_full(state);
         if full {
             // Writes wait for an image, or for the end of the save that is in its way.
             store.hurry_save();
         }
-        let behind = state.log_writer.as_mut().is_some_and(|log_writer| log_writer.look_behind(full));
+        let behind = state.log_writer.as_mut().is_some_and(|log_writer| log_writer.look_behind(full, refused));
         if let Some(log_writer) = &state.log_writer
             && (behind || !self.held.is_empty() || state.blocked.awaits(WakeEvent::LogIsDurable))
         {

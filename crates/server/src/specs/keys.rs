@@ -116,7 +116,7 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Waits until what the client has written is durable.")
         .args(&[Arg::int("numlocal"), Arg::int("numreplicas"), Arg::int("timeout")])
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-        .differs("Has the log made durable at once; there are no replicas to wait for."),
+        .differs("Has the log made durable at once, and waits while the log has no room on a full disk; there are no replicas to wait for."),
     generic(CommandSpec::new("unlink", -2, keys::del), "4.0.0", "O(1) for each key removed regardless of its size.")
         .flags(WRITE | FAST)
         .keys(DELETE_ALL)
