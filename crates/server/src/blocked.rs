@@ -18,8 +18,8 @@ pub enum BlockReason {
     Turn,
     /// That the log's device catches up: the next request would write.
     LogBehind,
-    /// That the copy of a large key which is under way ends: its own, which its next request asks for, or one of a key that the
-    /// request writes.
+    /// That what is done to a large value in steps ends (its copy, room for a longer string, the parting of a list's nodes): its own,
+    /// which its next request asks for, or that of a key that the request writes.
     Copy,
     /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
     Durability(Durability),

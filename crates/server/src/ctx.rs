@@ -61,6 +61,12 @@ impl Ctx<'_> {
         CmdError::NotYet
     }
 
+    /// In whose name a large value is changed in steps; `None` where a command has to run to its end at once, in a transaction and
+    /// when the log is replayed.
+    pub fn steps_owner(&self) -> Option<u64> {
+        (!self.client.in_exec).then_some(self.client.id)
+    }
+
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.
     pub fn forget_watched(&mut self) {
         if self.client.watch.keys > 0 {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use quire_store::{STRING_MAX_BYTES, string};
 
+use crate::blocked::BlockReason;
 use crate::cmd::range::{forward_span, span};
 use crate::ctx::{Args, CmdError, Ctx};
 use quire_store::numbers::parse_i64;
@@ -26,7 +27,12 @@ pub fn setbit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(bit @ 0..=1) => bit == 1,
         _ => return Err(BAD_BIT),
     };
-    let old = string::set_bit(ctx.store, ctx.client.db, ctx.args.at(1), offset, bit)?;
+    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let old = match ctx.steps_owner() {
+        Some(owner) => string::set_bit_in_steps(ctx.store, owner, db, key, offset, bit)?,
+        None => Some(string::set_bit(ctx.store, db, key, offset, bit)?),
+    };
+    let Some(old) = old else { return Err(ctx.not_yet(BlockReason::Copy)) };
     ctx.reply.int(i64::from(old));
     Ok(())
 }

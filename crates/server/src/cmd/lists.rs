@@ -2,8 +2,9 @@
 //!
 //! Relies on the store for everything but the request's words. Elements go from the store's memory straight into the reply.
 
-use quire_store::{Element, End, list};
+use quire_store::{Element, End, ListMut, list};
 
+use crate::blocked::BlockReason;
 use crate::cmd::range::span;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::resp::Reply;
@@ -95,6 +96,7 @@ fn pop(ctx: &mut Ctx<'_>, end: End) -> Result<(), CmdError> {
         }
         _ => return Err(CmdError::wrong_args(if end == End::Front { "lpop" } else { "rpop" })),
     };
+    let owner = ctx.steps_owner();
     let mut list = list::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     let reply = &mut *ctx.reply;
     if !list.exists() {
@@ -109,11 +111,33 @@ fn pop(ctx: &mut Ctx<'_>, end: End) -> Result<(), CmdError> {
     if let Some(wanted) = wanted {
         reply.array(wanted.min(list.len()?) as usize);
     }
-    let popped = list.pop(end, wanted.unwrap_or(1), &mut |element| write(reply, element));
-    if popped.is_err() {
-        reply.truncate(start);
+    let popped = pop_elements(&mut list, owner, end, wanted.unwrap_or(1), reply);
+    drop(list);
+    end_pop(ctx, start, popped)
+}
+
+/// Takes elements off a list, and writes them. False if they are still on it: their nodes are being divided from the others, for
+/// `owner`.
+fn pop_elements(
+    list: &mut ListMut<'_>,
+    owner: Option<u64>,
+    end: End,
+    count: u64,
+    reply: &mut Reply,
+) -> Result<bool, CmdError> {
+    let mut f = |element: Element<'_>| write(reply, element);
+    match owner {
+        Some(owner) => Ok(list.pop_in_steps(owner, end, count, &mut f)?.is_some()),
+        None => Ok(list.pop(end, count, &mut f).map(|_| true)?),
     }
-    popped.map(drop).map_err(CmdError::from)
+}
+
+/// Ends a pop whose reply begins at `start`, and is not given if nothing was popped.
+fn end_pop(ctx: &mut Ctx<'_>, start: usize, popped: Result<bool, CmdError>) -> Result<(), CmdError> {
+    if !matches!(popped, Ok(true)) {
+        ctx.reply.truncate(start);
+    }
+    if popped? { Ok(()) } else { Err(ctx.not_yet(BlockReason::Copy)) }
 }
 
 /// LLEN key
@@ -207,9 +231,17 @@ pub fn lrem(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// LTRIM key start stop
 pub fn ltrim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (start, stop) = (ctx.args.int(2)?, ctx.args.int(3)?);
+    let owner = ctx.steps_owner();
     let mut list = list::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?;
     let range = elements(list.len()?, start, stop);
-    list.keep(range)?;
+    let is_done = match owner {
+        Some(owner) => list.keep_in_steps(owner, range)?,
+        None => list.keep(range).map(|()| true)?,
+    };
+    drop(list);
+    if !is_done {
+        return Err(ctx.not_yet(BlockReason::Copy));
+    }
     ctx.reply.ok();
     Ok(())
 }
@@ -329,7 +361,7 @@ pub fn lmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         let given = args.int(at + 1).ok().and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
         count = Some(given.ok_or(CmdError::fixed("ERR count should be greater than 0"))?);
     }
-    let count = count.unwrap_or(1);
+    let (count, owner) = (count.unwrap_or(1), ctx.steps_owner());
     for at in 2..side {
         let mut list = list::open_mut(ctx.store, ctx.client.db, args.at(at))?;
         if !list.exists() {
@@ -340,11 +372,9 @@ pub fn lmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         reply.array(2);
         reply.bulk(args.at(at));
         reply.array(count.min(list.len()?) as usize);
-        let popped = list.pop(end, count, &mut |element| write(reply, element));
-        if popped.is_err() {
-            reply.truncate(start);
-        }
-        return popped.map(drop).map_err(CmdError::from);
+        let popped = pop_elements(&mut list, owner, end, count, reply);
+        drop(list);
+        return end_pop(ctx, start, popped);
     }
     ctx.reply.null_array();
     Ok(())

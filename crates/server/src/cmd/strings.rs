@@ -5,6 +5,7 @@
 
 use quire_store::{Expiry, Kind, LongDouble, StoreError, string};
 
+use crate::blocked::BlockReason;
 use crate::cmd::expire;
 use crate::cmd::range::forward_span;
 use crate::cmd::set_options::{self, ExpiryOption, OptionContext, SetCondition, TimeUnit, instant_ms};
@@ -215,7 +216,12 @@ fn set_pairs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// APPEND key value
 pub fn append(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let len = string::append(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2))?;
+    let (db, key, value) = (ctx.client.db, ctx.args.at(1), ctx.args.at(2));
+    let len = match ctx.steps_owner() {
+        Some(owner) => string::append_in_steps(ctx.store, owner, db, key, value)?,
+        None => Some(string::append(ctx.store, db, key, value)?),
+    };
+    let Some(len) = len else { return Err(ctx.not_yet(BlockReason::Copy)) };
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -240,7 +246,12 @@ pub fn getrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn setrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let offset = ctx.args.int(2)?;
     let offset = u64::try_from(offset).map_err(|_| CmdError::fixed("ERR offset is out of range"))?;
-    let len = string::set_range(ctx.store, ctx.client.db, ctx.args.at(1), offset, ctx.args.at(3))?;
+    let (db, key, value) = (ctx.client.db, ctx.args.at(1), ctx.args.at(3));
+    let len = match ctx.steps_owner() {
+        Some(owner) => string::set_range_in_steps(ctx.store, owner, db, key, offset, value)?,
+        None => Some(string::set_range(ctx.store, db, key, offset, value)?),
+    };
+    let Some(len) = len else { return Err(ctx.not_yet(BlockReason::Copy)) };
     ctx.reply.int(len as i64);
     Ok(())
 }

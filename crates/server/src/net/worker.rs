@@ -202,6 +202,7 @@ impl Worker {
                 return false;
             }
             if ends_copy {
+                self.forget_steps(connection.client.id);
                 // Clients that have waited for its copy come before its next request, which may ask for another one.
                 connection.client.blocked = Some(Blocked::until_event(BlockReason::Turn));
                 return false;
@@ -253,6 +254,14 @@ impl Worker {
     /// Whether writes are to be held is looked at anew.
     pub fn judge_holds(&mut self) {
         self.holds_writes = self.log_behind || self.store.copy_owner().is_some();
+    }
+
+    /// A client's request has run: what was made in steps for it, if it is still there, serves no other one.
+    #[cold]
+    fn forget_steps(&mut self, id: u64) {
+        if let Err(error) = self.store.cancel_copy(id) {
+            tracing::error!(%error, "cannot free what a copy has taken");
+        }
     }
 
     /// Why a command that writes may not run yet.

@@ -5,6 +5,7 @@ use crate::table::*;
 
 const O_1: &str = "O(1)";
 const O_N: &str = "O(N)";
+const GROWS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is copied and filled in steps of 1 MiB before the command runs, between which other clients are served; what would change it waits meanwhile. The second place counts as memory. In a transaction it is one step.";
 
 const KEY: Arg = Arg::key("key");
 const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
@@ -43,6 +44,7 @@ pub static SPECS: &[CommandSpec] = &[
     bitmap(CommandSpec::new("setbit", 4, bits::setbit), "2.2.0", O_1)
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | ACCESS | UPDATE)])
+        .differs(GROWS)
         .summary("Sets or clears a bit of a string, which is padded with zeros if need be.")
         .args(&[KEY, Arg::int("offset"), Arg::int("value")]),
 ];

@@ -12,7 +12,9 @@ const O_INDEX: &str = "O(N) where N is the number of elements to traverse to get
 const WALK: &str = "As in Redis the way to an element goes from node to node, here with a look-up each: with nodes of 8 KiB the middle of 10 million elements of 10 bytes is 1 ms away.";
 const SCAN: &str =
     "As in Redis it is one step, in which elements are compared: 10 million of 10 bytes take about 0.2 s.";
-const TRIM: &str = "What most of a long list consists of is freed in steps. The way to the range, and to take apart what is shorter, what goes or what stays, is one step: 10 ms for the half of 10 million elements of 10 bytes.";
+const TRIM: &str = "What goes of a long list is freed in steps. Where more than 512 nodes go and more than 512 stay, the nodes are parted in steps before, between which other clients are served; what would change the list waits meanwhile. The way to the range is one step, and in a transaction all of it is.";
+const POP_STEPS: &str =
+    "As LTRIM: where more than 512 nodes go and more than 512 stay, these are parted in steps before.";
 
 const KEY: Arg = Arg::key("key");
 const ELEMENT: Arg = Arg::string("element");
@@ -38,9 +40,9 @@ pub static SPECS: &[CommandSpec] = &[
     list(CommandSpec::new("llen", 2, lists::llen), "1.0.0", O_1).flags(READONLY | FAST).keys(&[KeySpec::one(1, RO)]).summary("Returns the number of elements.").args(&[KEY]),
     list(CommandSpec::new("lmove", 5, lists::lmove), "6.2.0", O_1).flags(WRITE | DENYOOM).keys(MOVES).summary("Moves an element from an end of a list to an end of another one, and returns it.")
         .args(&[Arg::key("source"), Arg::key("destination"), Arg::one_of("wherefrom", SIDES), Arg::one_of("whereto", SIDES)]),
-    list(CommandSpec::new("lmpop", -4, lists::lmpop), "7.0.0", "O(N+M) where N is the number of provided keys and M is the number of elements returned.").flags(WRITE).keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)]).summary("Removes and returns elements at an end of the first list that is there.")
+    list(CommandSpec::new("lmpop", -4, lists::lmpop), "7.0.0", "O(N+M) where N is the number of provided keys and M is the number of elements returned.").flags(WRITE).keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)]).differs(POP_STEPS).summary("Removes and returns elements at an end of the first list that is there.")
         .args(&[Arg::int("numkeys"), KEY.multiple(), Arg::one_of("where", SIDES), Arg::int("count").token("COUNT").optional()]),
-    list(CommandSpec::new("lpop", -2, lists::lpop), "1.0.0", O_POP).flags(WRITE | FAST).keys(POPS).summary("Removes and returns the first elements; the last one takes the key with it.").args(POP),
+    list(CommandSpec::new("lpop", -2, lists::lpop), "1.0.0", O_POP).flags(WRITE | FAST).keys(POPS).differs(POP_STEPS).summary("Removes and returns the first elements; the last one takes the key with it.").args(POP),
     list(CommandSpec::new("lpos", -3, lists::lpos), "6.0.6", "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.").flags(READONLY).keys(READ).differs(SCAN).summary("Returns the indices of elements that equal another.")
         .args(&[KEY, ELEMENT, Arg::int("rank").token("RANK").optional(), Arg::int("num-matches").token("COUNT").optional(), Arg::int("len").token("MAXLEN").optional()]),
     list(CommandSpec::new("lpush", -3, lists::lpush), "1.0.0", O_PUSH).flags(WRITE | DENYOOM | FAST).keys(INSERTS).summary("Adds elements at the front.").args(PUSH),
@@ -49,7 +51,7 @@ pub static SPECS: &[CommandSpec] = &[
     list(CommandSpec::new("lrem", 4, lists::lrem), "1.0.0", "O(N+M) where N is the length of the list and M is the number of elements removed.").flags(WRITE).keys(DELETES).differs(SCAN).summary("Removes elements that equal another; the last one takes the key with it.").args(&[KEY, Arg::int("count"), ELEMENT]),
     list(CommandSpec::new("lset", 4, lists::lset), "1.0.0", "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).").flags(WRITE | DENYOOM).keys(&[KeySpec::one(1, RW | UPDATE)]).differs(WALK).summary("Replaces the element at an index.").args(&[KEY, Arg::int("index"), ELEMENT]),
     list(CommandSpec::new("ltrim", 4, lists::ltrim), "1.0.0", "O(N) where N is the number of elements to be removed by the operation.").flags(WRITE).keys(DELETES).differs(TRIM).summary("Removes the elements outside a range.").args(RANGE),
-    list(CommandSpec::new("rpop", -2, lists::rpop), "1.0.0", O_POP).flags(WRITE | FAST).keys(POPS).summary("Removes and returns the last elements; the last one of all takes the key with it.").args(POP),
+    list(CommandSpec::new("rpop", -2, lists::rpop), "1.0.0", O_POP).flags(WRITE | FAST).keys(POPS).differs(POP_STEPS).summary("Removes and returns the last elements; the last one of all takes the key with it.").args(POP),
     list(CommandSpec::new("rpoplpush", 3, lists::rpoplpush), "1.2.0", O_1).flags(WRITE | DENYOOM).keys(MOVES).summary("Moves the last element of a list to the front of another one, and returns it.").args(&[Arg::key("source"), Arg::key("destination")]),
     list(CommandSpec::new("rpush", -3, lists::rpush), "1.0.0", O_PUSH).flags(WRITE | DENYOOM | FAST).keys(INSERTS).summary("Adds elements at the end.").args(PUSH),
     list(CommandSpec::new("rpushx", -3, lists::rpushx), "2.2.0", O_PUSH).flags(WRITE | DENYOOM | FAST).keys(INSERTS).summary("Adds elements at the end of a list that exists.").args(PUSH),

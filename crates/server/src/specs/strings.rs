@@ -6,6 +6,7 @@ use crate::table::*;
 const O_1: &str = "O(1)";
 const O_N_KEYS: &str = "O(N) where N is the number of keys";
 const O_N_RETURNED: &str = "O(N) where N is the number of bytes returned";
+const GROWS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is copied and filled in steps of 1 MiB before the command runs, between which other clients are served; what would change it waits meanwhile. The second place counts as memory. In a transaction it is one step.";
 
 const KEY: Arg = Arg::key("key");
 const VALUE: Arg = Arg::string("value");
@@ -31,6 +32,7 @@ pub static SPECS: &[CommandSpec] = &[
     )
     .flags(WRITE | DENYOOM | FAST)
     .keys(&[KeySpec::one(1, RW | INSERT)])
+    .differs(GROWS)
     .summary("Adds bytes to the end of a string, which is created if need be.")
     .args(KEY_VALUE),
     string(CommandSpec::new("decr", 2, strings::decr), "1.0.0", O_1)
@@ -142,6 +144,7 @@ pub static SPECS: &[CommandSpec] = &[
     string(CommandSpec::new("setrange", 4, strings::setrange), "2.2.0", "O(N) where N is the number of bytes written")
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | UPDATE)])
+        .differs(GROWS)
         .summary("Writes over a part of a string, which is padded with zeros if need be.")
         .args(&[KEY, Arg::int("offset"), VALUE]),
     string(CommandSpec::new("strlen", 2, strings::strlen), "2.2.0", O_1)

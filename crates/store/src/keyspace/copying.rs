@@ -10,26 +10,30 @@
 //! Tables of objects are copied in steps, which take memory as they go, and long strings, whose copy has all its memory before
 //! the first step.
 //!
+//! What else a command would have to do to a large value in one long step is done in the same way, before the command runs: a
+//! longer place for a string that outgrows its own, the two tables of a list that gets much shorter ([`Purpose`]). These change
+//! their source itself, at the instant at which their command runs.
+//!
 //! An image that is cut meanwhile has the half copy in its list of what is to be freed (`heap::reclaim`), so that a restart
 //! neither has it as a key nor loses its memory.
+
+use std::ops::Range;
 
 use quire_arena::Handle;
 
 use crate::db::DbId;
 use crate::error::{Result, StoreError};
 use crate::events::Watcher;
+use crate::heap::Heap;
 use crate::heap::reclaim::ReclaimRoot;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{Entry, RAW, TEXT};
-use crate::keyspace::ops::{Ops, copy_bytes};
-use crate::keyspace::value_copy::{CopiedValue, CopySource, ValueCopy};
+use crate::keyspace::ops::copy_bytes;
+use crate::keyspace::value_copy::{AT_ONCE, CopiedValue, CopySource, MadeValue, ValueCopy};
 use crate::keyspace::{Keyspace, free_entry};
 use crate::table::Hash;
 use crate::table::copy::TableCopy;
-use crate::table::reclaim::{self, Items};
-
-/// What costs no more is copied at once: as much as is freed in one step.
-const AT_ONCE: u64 = 512;
+use crate::table::reclaim;
 
 /// What became of a request to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,28 @@ pub enum CopyStep {
     Ended,
 }
 
+/// What is made of a value in steps.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Purpose {
+    /// A copy, for another key.
+    Copy,
+    /// A place for a string of so many bytes.
+    Growth(usize),
+    /// A table of the elements of this range, and one of all others.
+    Split(Range<u64>),
+}
+
+/// What has become of what a request asks for.
+#[derive(Debug)]
+pub(crate) enum Making {
+    /// It is whole: the request runs with it now.
+    Made(Box<MadeValue>),
+    /// [`Keyspace::copy_step`] goes on with it.
+    UnderWay,
+    /// Another owner's is under way.
+    Busy,
+}
+
 /// The copy that is under way, and figures.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
@@ -69,12 +95,12 @@ struct CopyInProgress {
     owner: u64,
     db: DbId,
     key: Box<[u8]>,
-    /// The source's entry.
+    /// The source's entry; null if there is no such key yet.
     entry: Handle,
-    ops: &'static Ops,
+    purpose: Purpose,
     value: ValueCopy,
-    /// A node of the list of what is to be freed, in reserve: an image has the half copy in it.
-    node: Handle,
+    /// Nodes of the list of what is to be freed, in reserve, one for each of [`ValueCopy::remains`]: an image has the half copy in it.
+    nodes: Vec<Handle>,
     failed: Option<StoreError>,
 }
 
@@ -136,50 +162,87 @@ impl Keyspace {
             self.cancel_copy(owner)?;
             return found.map(|_| CopyProgress::Done(false));
         };
-        if self.copy_owner() == Some(owner) {
-            if self.is_copy_of(db, from) && self.is_source_unchanged()? {
-                return self.go_on(&source, place);
-            }
-            self.cancel_copy(owner)?;
-        }
         let ops = self.ops(&source)?;
-        match CopySource::of(&self.heap.arena, &source, ops)? {
-            Some(large) if large.cost() > AT_ONCE => {
-                if self.copies.now.is_some() {
-                    return Ok(CopyProgress::Busy);
-                }
-                let node = self.heap.reserve_node()?;
-                let value = match ValueCopy::begin(&mut self.heap, large) {
-                    Ok(value) => value,
-                    Err(error) => {
-                        self.heap.arena.free(node)?;
-                        return Err(error);
-                    }
-                };
-                self.events.watchers.add(Watcher::Copy, db, from, false);
-                let (key, entry) = (from.into(), source.handle);
-                let copying = CopyInProgress { owner, db, key, entry, ops, value, node, failed: None };
-                self.copies.now = Some(Box::new(copying));
-                Ok(CopyProgress::UnderWay)
+        let Some(large) = CopySource::of(&self.heap.arena, &source, ops)?.filter(|large| large.cost() > AT_ONCE) else {
+            self.cancel_copy(owner)?;
+            return self.copy(db, from, to_db, to, replace).map(CopyProgress::Done);
+        };
+        let begin = |heap: &mut Heap| ValueCopy::begin(heap, large, ops.copy_step);
+        match self.make_in_steps(owner, (db, from), Some(&source), Purpose::Copy, begin)? {
+            Making::UnderWay => Ok(CopyProgress::UnderWay),
+            Making::Busy => Ok(CopyProgress::Busy),
+            Making::Made(made) => {
+                let copied = made.into_copy(&mut self.heap)?;
+                self.place_copy(&source, place, Some(copied)).map(|()| CopyProgress::Done(true))
             }
-            _ => self.copy(db, from, to_db, to, replace).map(CopyProgress::Done),
         }
     }
 
-    /// The owner asks again for its copy, whose source hasn't changed.
-    fn go_on(&mut self, source: &Entry, place: CopyTarget<'_>) -> Result<CopyProgress> {
-        let Some(copying) = &mut self.copies.now else { return Ok(CopyProgress::Busy) };
+    /// Has something made of a key's value in steps, for the request of `owner`, which asks for it again until it is made or this fails,
+    /// or calls [`Keyspace::cancel_copy`]. `begin` begins it. It is for the value as it is when it is handed over: if that has
+    /// changed, it is begun anew.
+    pub(crate) fn make_in_steps(
+        &mut self,
+        owner: u64,
+        (db, key): (DbId, &[u8]),
+        entry: Option<&Entry>,
+        purpose: Purpose,
+        begin: impl FnOnce(&mut Heap) -> Result<ValueCopy>,
+    ) -> Result<Making> {
+        if self.copy_owner() == Some(owner) {
+            if self.is_wanted(db, key, &purpose) && self.is_source_unchanged()? {
+                return self.go_on();
+            }
+            self.cancel_copy(owner)?;
+        }
+        if self.copies.now.is_some() {
+            return Ok(Making::Busy);
+        }
+        let value = begin(&mut self.heap)?;
+        let nodes = match self.reserve_nodes(value.remains().len()) {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                value
+                    .remains()
+                    .into_iter()
+                    .try_for_each(|(items, table)| reclaim::retire(&mut self.heap, table, items))?;
+                return Err(error);
+            }
+        };
+        self.events.watchers.add(Watcher::Copy, db, key, false);
+        let (key, entry) = (key.into(), entry.map_or(Handle::NULL, |entry| entry.handle));
+        let copying = CopyInProgress { owner, db, key, entry, purpose, value, nodes, failed: None };
+        self.copies.now = Some(Box::new(copying));
+        Ok(Making::UnderWay)
+    }
+
+    fn reserve_nodes(&mut self, count: usize) -> Result<Vec<Handle>> {
+        let mut nodes = Vec::with_capacity(count);
+        for _ in 0..count {
+            match self.heap.reserve_node() {
+                Ok(node) => nodes.push(node),
+                Err(error) => {
+                    nodes.into_iter().try_for_each(|node| self.heap.arena.free(node))?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// The owner asks again for what is under way, whose source hasn't changed.
+    fn go_on(&mut self) -> Result<Making> {
+        let Some(copying) = &mut self.copies.now else { return Ok(Making::Busy) };
         if let Some(error) = copying.failed.take() {
             self.give_up_copy()?;
             return Err(error);
         }
         if !copying.value.is_complete() {
-            return Ok(CopyProgress::UnderWay);
+            return Ok(Making::UnderWay);
         }
-        let Some(copying) = self.end_copy() else { return Ok(CopyProgress::Busy) };
-        self.heap.arena.free(copying.node)?;
-        let copied = copying.value.finish(&mut self.heap)?;
-        self.place_copy(source, place, Some(copied)).map(|()| CopyProgress::Done(true))
+        let Some(copying) = self.end_copy() else { return Ok(Making::Busy) };
+        let CopyInProgress { value, nodes, .. } = *copying;
+        Ok(Making::Made(Box::new(MadeValue { value, nodes })))
     }
 
     /// Copies on for about so many items and buckets, or a string for twice as many KiB.
@@ -195,7 +258,7 @@ impl Keyspace {
             return Ok(CopyStep::Ended);
         }
         let Some(copying) = &mut self.copies.now else { return Ok(CopyStep::Idle) };
-        match copying.value.step(&mut self.heap, copying.ops, budget) {
+        match copying.value.step(&mut self.heap, budget) {
             Ok(spent) => self.copies.longest_step = self.copies.longest_step.max(spent),
             Err(error) => copying.failed = Some(error),
         }
@@ -314,8 +377,9 @@ impl Keyspace {
         }
     }
 
-    fn is_copy_of(&self, db: DbId, key: &[u8]) -> bool {
-        self.copies.now.as_ref().is_some_and(|copying| copying.db == db && *copying.key == *key)
+    fn is_wanted(&self, db: DbId, key: &[u8], purpose: &Purpose) -> bool {
+        let now = self.copies.now.as_ref();
+        now.is_some_and(|copying| copying.db == db && *copying.key == *key && copying.purpose == *purpose)
     }
 
     /// Whether the source of the copy that is under way is what it was. One whose time has come is deleted by this, unless
@@ -327,10 +391,11 @@ impl Keyspace {
             && match found {
                 Ok(Some(entry)) if entry.handle == copying.entry => {
                     // A failed insert splits buckets, which is no change of the value.
-                    let now = CopySource::of(&self.heap.arena, &entry, copying.ops);
-                    now.is_ok_and(|now| now == Some(copying.value.source()))
+                    let now = self.ops(&entry).and_then(|ops| CopySource::of(&self.heap.arena, &entry, ops));
+                    now.is_ok_and(|now| now == copying.value.source())
                 }
-                _ => false,
+                Ok(None) => copying.entry.is_null(),
+                Ok(Some(_)) | Err(_) => false,
             };
         self.copies.now = Some(copying);
         Ok(unchanged)
@@ -345,16 +410,22 @@ impl Keyspace {
 
     fn give_up_copy(&mut self) -> Result<()> {
         let Some(copying) = self.end_copy() else { return Ok(()) };
-        let remains = copying.value.remains();
-        self.heap.retire_as(copying.node, Items::Objects as u32, zerocopy::transmute!(remains))
+        for (node, (items, table)) in copying.nodes.iter().zip(copying.value.remains()) {
+            self.heap.retire_as(*node, items as u32, zerocopy::transmute!(table))?;
+        }
+        Ok(())
     }
 
     /// Has an image that is cut now find the half copy among what is to be freed. Returns the list as it was, for
     /// [`Keyspace::unlist_copy`] to be called right after the cut.
     pub(crate) fn list_copy(&mut self) -> Result<Option<ReclaimRoot>> {
         let Some(copying) = &self.copies.now else { return Ok(None) };
-        let (node, remains) = (copying.node, copying.value.remains());
-        self.heap.list_for_image(node, Items::Objects as u32, zerocopy::transmute!(remains)).map(Some)
+        let mut before = None;
+        for (node, (items, table)) in copying.nodes.iter().zip(copying.value.remains()) {
+            let list = self.heap.list_for_image(*node, items as u32, zerocopy::transmute!(table))?;
+            before.get_or_insert(list);
+        }
+        Ok(before)
     }
 
     /// Ends what [`Keyspace::list_copy`] began.

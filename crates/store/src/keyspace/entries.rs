@@ -222,12 +222,42 @@ fn plan(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<Entr
         return Ok(EntryPlacement { flags, total: fixed + layout.value_len, external: None });
     }
     let old = entry.value_object(&keyspace.heap.arena)?;
-    let fits = |object: &External| {
-        let size = object.size as usize;
-        size >= layout.value_len && size / 4 <= layout.value_len + layout.reserve
-    };
-    let external = old.filter(fits).unwrap_or_default();
+    let external = old.filter(|object| keeps(object, layout.value_len, layout.reserve)).unwrap_or_default();
     Ok(EntryPlacement { flags: flags | EXTERNAL, total: fixed + External::BYTES, external: Some(external) })
+}
+
+/// Whether a big value stays in its object when it gets a length, and as much in reserve.
+pub(crate) fn keeps(object: &External, value_len: usize, reserve: usize) -> bool {
+    let size = object.size as usize;
+    size >= value_len && size / 4 <= value_len + reserve
+}
+
+/// A new entry of an empty string that has `object` to grow in, already in its tables. Nothing has changed if this fails.
+pub(super) fn create_around(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    key: &[u8],
+    hash: Hash,
+    object: External,
+) -> Result<Entry> {
+    let index = keyspace.db_index(db)?;
+    let entry = allocate_around(keyspace, key, hash, EntryLayout::new(Encoding::String, 0, None), object)?;
+    if let Err(error) = link(keyspace, index, &entry, hash) {
+        let shell = Entry { header: EntryHeader { flags: entry.header.flags & !EXTERNAL, ..entry.header }, ..entry };
+        discard(keyspace, &shell)?;
+        return Err(error);
+    }
+    Ok(entry)
+}
+
+/// Gives a string another object that has its bytes already. Nothing has changed if there is no memory for it.
+pub(super) fn move_to(keyspace: &mut Keyspace, db: DbId, entry: Entry, object: External) -> Result<Entry> {
+    let index = keyspace.db_index(db)?;
+    let (expiry, value_len) = (entry.expiry(&keyspace.heap.arena)?, entry.header.value_len as usize);
+    let layout = EntryLayout::new(Encoding::String, value_len, expiry);
+    let flags = entry.header.flags & (LONG_KEY | RAW | TEXT | EXPIRES) | EXTERNAL;
+    let total = key_offset(flags) + entry.key_room() + External::BYTES;
+    relocate(keyspace, index, entry, &layout, &EntryPlacement { flags, total, external: Some(object) })
 }
 
 fn reshape_in_place(

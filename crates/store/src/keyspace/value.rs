@@ -14,9 +14,11 @@ use zerocopy::IntoBytes;
 use crate::db::{DbId, Expiry};
 use crate::encoding::{Encoding, Kind};
 use crate::error::{Result, StoreError};
-use crate::heap::Heap;
+use crate::heap::{External, Heap};
+use crate::keyspace::copying::{Making, Purpose};
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
+use crate::keyspace::value_copy::ValueCopy;
 use crate::keyspace::{Keyspace, MemberHasher, check_kind};
 use crate::limits::Limit;
 use crate::table::{Hash, TableHead, reclaim};
@@ -283,6 +285,37 @@ impl ValueMut<'_> {
         // A new value isn't one that gets longer.
         let reserve = if self.entry.is_some() { reserve } else { 0 };
         self.lay_out(EntryLayout { keep, reserve, ..EntryLayout::new(encoding, len, None) })
+    }
+
+    /// Has the string, or a new empty one, go on in an object that has its bytes already and room for more. That alone is no change.
+    /// If there is no memory for it nothing has changed, and the object is the caller's.
+    pub(crate) fn move_to(&mut self, object: External) -> Result<()> {
+        let new = match self.entry {
+            None => entries::create_around(self.keyspace, self.db, self.key, self.hash, object)?,
+            Some(entry) => entries::move_to(self.keyspace, self.db, entry, object)?,
+        };
+        self.entry = Some(new);
+        Ok(())
+    }
+
+    /// As [`Keyspace::make_in_steps`], of this value.
+    pub(crate) fn make_in_steps(
+        &mut self,
+        owner: u64,
+        purpose: Purpose,
+        begin: impl FnOnce(&mut Heap) -> Result<ValueCopy>,
+    ) -> Result<Making> {
+        self.keyspace.make_in_steps(owner, (self.db, self.key), self.entry.as_ref(), purpose, begin)
+    }
+
+    /// The request of `owner` is run without anything that is made in steps.
+    pub(crate) fn cancel_steps(&mut self, owner: u64) -> Result<()> {
+        self.keyspace.cancel_copy(owner)
+    }
+
+    /// The heap, for what was made in steps and is in no entry yet.
+    pub(crate) fn heap(&mut self) -> &mut Heap {
+        &mut self.keyspace.heap
     }
 
     fn lay_out(&mut self, layout: EntryLayout) -> Result<()> {

@@ -11,6 +11,7 @@ pub(crate) mod copy;
 pub(crate) mod reclaim;
 mod resize;
 pub(crate) mod sample;
+pub(crate) mod split;
 
 use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -5,10 +5,13 @@
 
 use std::ops::Range;
 
+use quire_arena::{Arena, Handle};
+
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::MemberHasher;
 use crate::table::TableHead;
+use crate::table::split::TableSplit;
 use crate::value::varint::damaged;
 
 use super::limits::NodeLimit;
@@ -30,8 +33,43 @@ pub(super) struct Chain<'a> {
     pub(super) limit: NodeLimit,
 }
 
-/// A list of so many nodes or fewer is shortened node by node.
-const FEW_NODES: u64 = 64;
+/// So many nodes go, or are moved, at once: as many as are freed in one step.
+pub(super) const FEW_NODES: u64 = 512;
+
+/// The nodes at one end that have so many elements; `None` if they are more than `most`.
+fn nodes_with(arena: &Arena, head: &TableHead, end: End, elements: u64, most: u64) -> Result<Option<u64>> {
+    let anchor = nodes::anchor(arena, head)?;
+    let mut number = if end == End::Front { anchor.first } else { anchor.last };
+    let (mut left, mut passed) = (elements, 0);
+    while left > 0 {
+        if passed == most {
+            return Ok(None);
+        }
+        let node = Node::read(arena, head, number)?;
+        number = if end == End::Front { node.header.next } else { node.header.previous };
+        (left, passed) = (left.saturating_sub(node.count() as u64), passed + 1);
+    }
+    Ok(Some(passed))
+}
+
+/// Whether few nodes lie outside of a range that lies in the list.
+fn drops_few(arena: &Arena, head: &TableHead, range: &Range<u64>) -> Result<bool> {
+    let len = nodes::anchor(arena, head)?.elements;
+    let Some(front) = nodes_with(arena, head, End::Front, range.start, FEW_NODES)? else { return Ok(false) };
+    let behind = len.saturating_sub(range.end);
+    Ok(nodes_with(arena, head, End::Back, behind, FEW_NODES - front)?.is_some())
+}
+
+/// Whether [`Chain::keep`] frees and moves few nodes for a range that lies in the list.
+pub(super) fn keeps_at_once(arena: &Arena, head: &TableHead, range: &Range<u64>) -> Result<bool> {
+    if head.count <= FEW_NODES || drops_few(arena, head, range)? {
+        return Ok(true);
+    }
+    // Those of the range and of the way to it, from the nearer end.
+    let len = nodes::anchor(arena, head)?.elements;
+    Ok(nodes_with(arena, head, End::Front, range.end, FEW_NODES)?.is_some()
+        || nodes_with(arena, head, End::Back, len.saturating_sub(range.start), FEW_NODES)?.is_some())
+}
 
 impl Chain<'_> {
     fn node(&self, number: u32) -> Result<Node> {
@@ -192,7 +230,7 @@ impl Chain<'_> {
     pub(super) fn keep(&mut self, range: Range<u64>) -> Result<()> {
         let len = nodes::anchor(&self.heap.arena, self.head)?.elements;
         let (mut front, mut back) = (range.start, len.saturating_sub(range.end));
-        if self.head.count > FEW_NODES && front.saturating_add(back) > len / 2 {
+        if self.head.count > FEW_NODES && !drops_few(&self.heap.arena, self.head, &range)? {
             let (first, before) = locate(&self.heap.arena, self.head, range.start)?;
             let (last, within) = locate(&self.heap.arena, self.head, range.end.saturating_sub(1))?;
             let (before, behind) = (before as u64, (last.count() - 1 - within) as u64);
@@ -203,6 +241,13 @@ impl Chain<'_> {
         }
         self.drop_end(End::Back, back)?;
         self.drop_end(End::Front, front)
+    }
+
+    /// As [`Chain::keep`], of a range for which the chain was divided.
+    pub(super) fn keep_split(&mut self, split: TableSplit, nodes: [Handle; 2]) -> Result<()> {
+        let ends = nodes::take_split(self.heap, self.head, split, nodes)?;
+        self.drop_end(End::Back, ends.behind)?;
+        self.drop_end(End::Front, ends.before)
     }
 
     /// Takes so many elements off one end; there are more.

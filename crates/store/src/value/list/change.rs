@@ -7,12 +7,15 @@ use std::ops::Range;
 use crate::db::{DbId, Expiry};
 use crate::encoding::{Encoding, Kind, ListEncoding};
 use crate::error::{Result, StoreError};
+use crate::heap::Heap;
 use crate::keyspace::Keyspace;
+use crate::keyspace::copying::{Making, Purpose};
 use crate::keyspace::entries::check_len;
 use crate::keyspace::value::ValueMut;
+use crate::keyspace::value_copy::{MadeValue, ValueCopy};
 use crate::limits::PACKED_MAX_BYTES;
 
-use super::chain::{Chain, without};
+use super::chain::{Chain, keeps_at_once, without};
 use super::limits::{MAX_NODE, NodeLimit};
 use super::nodes::{self, Node};
 use super::packed::{self, Element, Wanted};
@@ -28,6 +31,16 @@ pub struct ListMut<'a> {
     value: ValueMut<'a>,
     /// The list doesn't exist yet, and what is going to be added is too much for a packed one.
     long: bool,
+}
+
+/// How a list is made shorter.
+enum Cut {
+    /// Nothing was prepared.
+    AtOnce,
+    /// Its nodes were divided in steps.
+    Divided(Box<MadeValue>),
+    /// Its nodes are being divided, or the work on another key must end first.
+    NotYet,
 }
 
 /// Looks a list up to change it.
@@ -205,28 +218,58 @@ impl ListMut<'_> {
     /// # Errors
     /// As [`open_mut`].
     pub fn pop(&mut self, end: End, count: u64, f: &mut dyn FnMut(Element<'_>)) -> Result<u64> {
-        let Some(body) = self.body()? else { return Ok(0) };
-        let arena = self.value.arena();
-        let len = body.len(arena)?;
+        Ok(self.pop_for(None, end, count, f)?.unwrap_or_default())
+    }
+
+    /// As [`ListMut::pop`]; what would free many nodes divides them in steps before, by [`Keyspace::copy_step`]. `None` as long as that
+    /// is under way: nothing has changed and `f` was not called, and `owner` is to ask for the same again when a step has
+    /// ended, or to call [`Keyspace::cancel_copy`].
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn pop_in_steps(
+        &mut self,
+        owner: u64,
+        end: End,
+        count: u64,
+        f: &mut dyn FnMut(Element<'_>),
+    ) -> Result<Option<u64>> {
+        self.pop_for(Some(owner), end, count, f)
+    }
+
+    fn pop_for(
+        &mut self,
+        owner: Option<u64>,
+        end: End,
+        count: u64,
+        f: &mut dyn FnMut(Element<'_>),
+    ) -> Result<Option<u64>> {
+        if !self.exists() {
+            return Ok(Some(0));
+        }
+        let len = self.len()?;
         if len == 0 {
             // The reply to a pop from a list that exists is an element.
             return Err(StoreError::damaged("a list without elements"));
         }
         let count = count.min(len);
         if count == 0 {
-            return Ok(0);
+            return Ok(Some(0));
         }
+        let kept = if end == End::Front { count..len } else { 0..len - count };
+        let cut = self.cut_for(owner, &kept)?;
+        if matches!(cut, Cut::NotYet) {
+            return Ok(None);
+        }
+        let Some(body) = self.body()? else { return Ok(Some(0)) };
         let mut left = count;
-        body.walk(arena, end, if end == End::Front { 0 } else { len - 1 }, &mut |element| {
+        body.walk(self.value.arena(), end, if end == End::Front { 0 } else { len - 1 }, &mut |element| {
             f(element);
             left -= 1;
             Ok(left > 0)
         })?;
-        match end {
-            End::Front => self.keep(count..len)?,
-            End::Back => self.keep(0..len - count)?,
-        }
-        Ok(count)
+        self.cut(kept, cut)?;
+        Ok(Some(count))
     }
 
     /// Keeps only the elements of a range that lies in the list; deletes the key if there are none.
@@ -234,8 +277,45 @@ impl ListMut<'_> {
     /// # Errors
     /// As [`open_mut`].
     pub fn keep(&mut self, range: Range<u64>) -> Result<()> {
+        self.cut(range, Cut::AtOnce)
+    }
+
+    /// As [`ListMut::keep`], in steps as [`ListMut::pop_in_steps`]: false as long as these are under way.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn keep_in_steps(&mut self, owner: u64, range: Range<u64>) -> Result<bool> {
+        match self.cut_for(Some(owner), &range)? {
+            Cut::NotYet => Ok(false),
+            cut => self.cut(range, cut).map(|()| true),
+        }
+    }
+
+    /// Has the nodes divided in steps, if there is an owner and many of them go.
+    fn cut_for(&mut self, owner: Option<u64>, kept: &Range<u64>) -> Result<Cut> {
+        let Some(owner) = owner else { return Ok(Cut::AtOnce) };
+        let stays = kept.end.saturating_sub(kept.start);
+        let head = match self.encoding()? {
+            Some(ListEncoding::Nodes) if stays > 0 && stays < self.len()? => Some(self.value.table()?),
+            Some(ListEncoding::Nodes | ListEncoding::Packed) | None => None,
+        };
+        let Some(head) = head else { return self.value.cancel_steps(owner).map(|()| Cut::AtOnce) };
+        if keeps_at_once(self.value.arena(), &head, kept)? {
+            return self.value.cancel_steps(owner).map(|()| Cut::AtOnce);
+        }
+        let begin = |heap: &mut Heap| nodes::begin_split(heap, head, kept.clone()).map(ValueCopy::Split);
+        match self.value.make_in_steps(owner, Purpose::Split(kept.clone()), begin) {
+            Ok(Making::Made(made)) => Ok(Cut::Divided(made)),
+            Ok(Making::UnderWay | Making::Busy) => Ok(Cut::NotYet),
+            // What makes a list shorter needs no memory.
+            Err(StoreError::OutOfMemory { .. }) => Ok(Cut::AtOnce),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn cut(&mut self, kept: Range<u64>, cut: Cut) -> Result<()> {
         let len = self.len()?;
-        let gone = len.saturating_sub(range.end.saturating_sub(range.start));
+        let gone = len.saturating_sub(kept.end.saturating_sub(kept.start));
         if gone == 0 {
             return Ok(());
         }
@@ -243,11 +323,20 @@ impl ListMut<'_> {
         if gone == len {
             return self.value.delete();
         }
-        match self.encoding()? {
-            Some(ListEncoding::Nodes) => self.change(|chain| chain.keep(range)).and_then(|()| self.shrink()),
-            Some(ListEncoding::Packed) => self.keep_packed(range),
-            None => Ok(()),
+        match (self.encoding()?, cut) {
+            (Some(ListEncoding::Nodes), Cut::Divided(made)) => self.keep_divided(*made)?,
+            (Some(ListEncoding::Nodes), Cut::AtOnce | Cut::NotYet) => self.change(|chain| chain.keep(kept))?,
+            (Some(ListEncoding::Packed), _) => return self.keep_packed(kept),
+            (None, _) => return Ok(()),
         }
+        self.shrink()
+    }
+
+    fn keep_divided(&mut self, made: MadeValue) -> Result<()> {
+        let (ValueCopy::Split(split), Ok(nodes)) = (made.value, made.nodes.try_into()) else {
+            return Err(StoreError::damaged("a copy where a divided list was asked for"));
+        };
+        self.change(|chain| chain.keep_split(split, nodes))
     }
 
     fn keep_packed(&mut self, range: Range<u64>) -> Result<()> {

@@ -14,13 +14,16 @@
 //! Functions on the table's head; the caller writes it back to the entry. What makes a list longer changes nothing if it fails;
 //! what makes it shorter needs no memory.
 
+use std::ops::Range;
+
 use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::MemberHasher;
-use crate::table::reclaim;
+use crate::table::reclaim::{self, Items};
+use crate::table::split::{ChainItem, ChainTable, KeptEnds, TableSplit};
 use crate::table::{Hash, TableHead};
 
 /// The number of the anchor.
@@ -343,4 +346,41 @@ fn unlist(heap: &mut Heap, table: TableHead) -> Result<()> {
     let own = look_up(&heap.arena, &table, ANCHOR)?;
     reclaim::dissolve(heap, table)?;
     own.map_or(Ok(()), |own| Ok(heap.arena.free(own)?))
+}
+
+/// Begins to divide a list into the nodes with elements of a range, which is neither empty nor all of the list, and all others.
+pub(super) fn begin_split(heap: &mut Heap, head: TableHead, range: Range<u64>) -> Result<TableSplit> {
+    let handle = find(&heap.arena, &head, ANCHOR)?;
+    let first = anchor(&heap.arena, &head)?.first;
+    let chain = ChainTable { head, anchor: (ANCHOR, hash_of(ANCHOR), handle), first, find_item };
+    TableSplit::begin(heap, chain, range)
+}
+
+fn find_item(arena: &Arena, head: &TableHead, number: u32) -> Result<ChainItem> {
+    let node = Node::read(arena, head, number)?;
+    let elements = node.count() as u64;
+    Ok(ChainItem { handle: node.handle, hash: hash_of(number), elements, next: node.header.next })
+}
+
+/// Makes the list what it was divided for, but for the elements of its two last nodes that are outside of the range. The other nodes
+/// are freed in steps, which takes two nodes of the list of what is to be freed.
+pub(super) fn take_split(
+    heap: &mut Heap,
+    head: &mut TableHead,
+    split: TableSplit,
+    [for_table, for_nodes]: [Handle; 2],
+) -> Result<KeptEnds> {
+    let (kept, ends, gone) = split.finish();
+    let handle = find(&heap.arena, &kept, ANCHOR)?;
+    let anchor = heap.arena.get_mut::<Anchor>(handle)?;
+    (anchor.first, anchor.last, anchor.elements) = (ends.first, ends.last, ends.elements);
+    for (number, offset) in [(ends.first, PREVIOUS_OFFSET), (ends.last, NEXT_OFFSET)] {
+        let end = find(&heap.arena, &kept, number)?;
+        set_link(heap, end, offset, ANCHOR)?;
+    }
+    let old = std::mem::replace(head, kept);
+    // Every item of the old table is in one of the new ones.
+    heap.retire_as(for_table, Items::Borrowed as u32, zerocopy::transmute!(old))?;
+    heap.retire_as(for_nodes, Items::Objects as u32, zerocopy::transmute!(gone))?;
+    Ok(ends)
 }

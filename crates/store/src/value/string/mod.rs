@@ -1,4 +1,8 @@
 //! Strings: reading, writing, appending, counting, single bits.
+//!
+//! What makes a long string longer has a twin that is done in steps, see `growth`.
+
+mod growth;
 
 use quire_arena::Arena;
 
@@ -99,10 +103,30 @@ pub fn set_raw(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> R
 /// # Errors
 /// As [`get`].
 pub fn append(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> Result<usize> {
-    let mut string = keyspace.open_mut(db, key, Kind::String)?;
+    append_to(&mut keyspace.open_mut(db, key, Kind::String)?, value)
+}
+
+/// As [`append`]; what takes long is done in steps before, by [`Keyspace::copy_step`]. `None` as long as that is under way, and
+/// nothing has changed yet: `owner` is to ask for the same again when a step has ended, or to call [`Keyspace::cancel_copy`].
+///
+/// # Errors
+/// As [`append`].
+pub fn append_in_steps(
+    keyspace: &mut Keyspace,
+    owner: u64,
+    db: DbId,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<usize>> {
+    let len_of = |len: usize| (len + value.len()) as u64;
+    let Some(mut growing) = growth::open(keyspace, owner, db, key, len_of, false)? else { return Ok(None) };
+    append_to(&mut growing.string, value).map(Some)
+}
+
+fn append_to(string: &mut ValueMut<'_>, value: &[u8]) -> Result<usize> {
     let old_len = string.get().map(|old| old.len());
     let start = old_len.unwrap_or(0);
-    grow(&mut string, start + value.len())?;
+    grow(string, start + value.len())?;
     if old_len.is_some() {
         string.mark(RAW)?;
     }
@@ -116,7 +140,27 @@ pub fn append(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> Re
 /// As [`get`].
 pub fn set_range(keyspace: &mut Keyspace, db: DbId, key: &[u8], offset: u64, value: &[u8]) -> Result<usize> {
     // A value of another type is the graver error.
-    let mut string = keyspace.open_mut(db, key, Kind::String)?;
+    set_range_of(&mut keyspace.open_mut(db, key, Kind::String)?, offset, value, false)
+}
+
+/// As [`set_range`], in steps as [`append_in_steps`].
+///
+/// # Errors
+/// As [`set_range`].
+pub fn set_range_in_steps(
+    keyspace: &mut Keyspace,
+    owner: u64,
+    db: DbId,
+    key: &[u8],
+    offset: u64,
+    value: &[u8],
+) -> Result<Option<usize>> {
+    let end = if value.is_empty() { 0 } else { offset.saturating_add(value.len() as u64) };
+    let Some(mut growing) = growth::open(keyspace, owner, db, key, |_| end, true)? else { return Ok(None) };
+    set_range_of(&mut growing.string, offset, value, growing.is_cleared).map(Some)
+}
+
+fn set_range_of(string: &mut ValueMut<'_>, offset: u64, value: &[u8], is_cleared: bool) -> Result<usize> {
     if value.is_empty() {
         return Ok(string.get().map_or(0, |old| old.len()));
     }
@@ -124,7 +168,7 @@ pub fn set_range(keyspace: &mut Keyspace, db: DbId, key: &[u8], offset: u64, val
     if end > STRING_MAX_BYTES as u64 {
         return Err(StoreError::TooLarge { len: end });
     }
-    let len = pad(&mut string, end as usize)?;
+    let len = pad(string, end as usize, is_cleared)?;
     string.part_mut(offset as usize, value.len())?.copy_from_slice(value);
     Ok(len)
 }
@@ -135,12 +179,39 @@ pub fn set_range(keyspace: &mut Keyspace, db: DbId, key: &[u8], offset: u64, val
 /// # Errors
 /// As [`get`], and [`StoreError::OutOfRange`].
 pub fn set_bit(keyspace: &mut Keyspace, db: DbId, key: &[u8], bit_offset: u64, bit: bool) -> Result<bool> {
-    if bit_offset / 8 >= STRING_MAX_BYTES as u64 {
-        return Err(StoreError::OutOfRange { offset: bit_offset });
-    }
-    let byte_offset = (bit_offset / 8) as usize;
+    let byte_offset = byte_of(bit_offset)?;
     let mut string = keyspace.open_mut(db, key, Kind::String)?;
-    pad(&mut string, byte_offset + 1)?;
+    pad(&mut string, byte_offset + 1, false)?;
+    set_bit_of(&mut string, bit_offset, bit)
+}
+
+/// As [`set_bit`], in steps as [`append_in_steps`].
+///
+/// # Errors
+/// As [`set_bit`].
+pub fn set_bit_in_steps(
+    keyspace: &mut Keyspace,
+    owner: u64,
+    db: DbId,
+    key: &[u8],
+    bit_offset: u64,
+    bit: bool,
+) -> Result<Option<bool>> {
+    let len = byte_of(bit_offset)? + 1;
+    let Some(mut growing) = growth::open(keyspace, owner, db, key, |_| len as u64, true)? else { return Ok(None) };
+    pad(&mut growing.string, len, growing.is_cleared)?;
+    set_bit_of(&mut growing.string, bit_offset, bit).map(Some)
+}
+
+/// The byte that holds a bit.
+fn byte_of(bit_offset: u64) -> Result<usize> {
+    let byte = bit_offset / 8;
+    if byte < STRING_MAX_BYTES as u64 { Ok(byte as usize) } else { Err(StoreError::OutOfRange { offset: bit_offset }) }
+}
+
+/// Sets a bit that the string has.
+fn set_bit_of(string: &mut ValueMut<'_>, bit_offset: u64, bit: bool) -> Result<bool> {
+    let byte_offset = byte_of(bit_offset)?;
     let mask = 0x80 >> (bit_offset % 8);
     let old = string.bytes()?.get(byte_offset).copied().unwrap_or_default();
     let new = if bit { old | mask } else { old & !mask };
@@ -150,13 +221,13 @@ pub fn set_bit(keyspace: &mut Keyspace, db: DbId, key: &[u8], bit_offset: u64, b
     Ok(old & mask != 0)
 }
 
-/// Makes a string at least so long, padded with zeros; returns its length.
-fn pad(string: &mut ValueMut<'_>, len: usize) -> Result<usize> {
+/// Makes a string at least so long, padded with zeros, which are there already if `is_cleared`; returns its length.
+fn pad(string: &mut ValueMut<'_>, len: usize, is_cleared: bool) -> Result<usize> {
     let old_len = string.get().map_or(0, |old| old.len());
     let new_len = old_len.max(len);
     grow(string, new_len)?;
     string.mark(RAW)?;
-    if new_len > old_len {
+    if new_len > old_len && !is_cleared {
         string.part_mut(old_len, new_len - old_len)?.fill(0);
     }
     Ok(new_len)
@@ -167,7 +238,12 @@ fn grow(string: &mut ValueMut<'_>, len: usize) -> Result<()> {
     if string.get().is_some_and(|old| old.len() == len) {
         return Ok(());
     }
-    string.grow(Encoding::String, len, len.min(RESERVE_MAX))
+    string.grow(Encoding::String, len, reserve_of(len))
+}
+
+/// What a string in a place of its own gets in reserve when it gets so long.
+fn reserve_of(len: usize) -> usize {
+    len.min(RESERVE_MAX)
 }
 
 /// Adds to the integer that a key's string is, 0 if there is no such key; returns the sum.
