@@ -244,7 +244,8 @@ impl ListMut<'_> {
         count: u64,
         f: &mut dyn FnMut(Element<'_>),
     ) -> Result<Option<u64>> {
-        if !self.exists() {
+        if !self.exists() || count == 0 {
+            owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
             return Ok(Some(0));
         }
         let len = self.len()?;
@@ -253,9 +254,6 @@ impl ListMut<'_> {
             return Err(StoreError::damaged("a list without elements"));
         }
         let count = count.min(len);
-        if count == 0 {
-            return Ok(Some(0));
-        }
         let kept = if end == End::Front { count..len } else { 0..len - count };
         let cut = self.cut_for(owner, &kept)?;
         if matches!(cut, Cut::NotYet) {
