@@ -306,6 +306,8 @@ enum Op {
     Ask(u64, usize, Command),
     Step(usize),
     Set(usize, usize, usize),
+    /// Another client turns a bit over that the string has.
+    Turn(usize, usize),
     Delete(usize),
     Expire(usize, i64),
     Rename(usize),
@@ -330,6 +332,7 @@ fn op() -> impl Strategy<Value = Op> {
         12 => (0u64..2, key(), command()).prop_map(|(owner, key, command)| Op::Ask(owner, key, command)),
         12 => (1usize..900).prop_map(Op::Step),
         1 => (key(), 1usize..4_000_000, 0usize..200).prop_map(|(key, len, seed)| Op::Set(key, len, seed)),
+        4 => (key(), 0usize..8_000_000).prop_map(|(key, at)| Op::Turn(key, at)),
         1 => key().prop_map(Op::Delete),
         1 => (key(), 1i64..50).prop_map(|(key, in_ms)| Op::Expire(key, in_ms)),
         1 => key().prop_map(Op::Rename),
@@ -373,6 +376,14 @@ impl Pair {
                 if !matches!(done, Err(StoreError::OutOfMemory { .. })) {
                     done.unwrap();
                     model.insert(key, (content(seed, len), None));
+                }
+            }
+            Op::Turn(key, at) => {
+                if let Some((value, _)) = model.get_mut(&key).filter(|(value, _)| !value.is_empty()) {
+                    let (byte, bit) = (at % value.len(), 0x80 >> (at % 8));
+                    let offset = (8 * byte + at % 8) as u64;
+                    value[byte] ^= bit;
+                    string::set_bit(store, DB, KEYS[key], offset, value[byte] & bit != 0).unwrap();
                 }
             }
             Op::Delete(key) => assert_eq!(store.remove(DB, KEYS[key]).unwrap(), model.remove(&key).is_some()),
