@@ -62,8 +62,10 @@ fn send_held(server: &Running, client: &mut Client, name: &str, words: &[&[u8]])
     sender
 }
 
-/// What makes the string longer, with the reply, and what it is then.
-fn growths() -> [(Vec<&'static [u8]>, i64, Vec<u8>); 3] {
+/// What makes the string longer, the reply, and what it is then.
+type Growth = (Vec<&'static [u8]>, i64, Vec<u8>);
+
+fn growths() -> [Growth; 3] {
     let (mut appended, mut written, mut set) = (content(LEN), content(LEN), content(LEN));
     appended.extend(b"more");
     written.resize(2 * LEN, 0);
