@@ -3,9 +3,12 @@
 //!
 //! The command or the loop says why a client waits ([`crate::client::Client::blocked`]); the loop enters it here at the end of
 //! its requests' turn, and takes it out when it goes on, leaves or is closed. So there is at most one entry for each client, and
-//! none of one that is gone. Relies on nothing; the loop (`net/waking.rs`) knows the events.
+//! none of one that is gone. The keys on which clients wait are kept in `awaited_keys`. Relies on nothing else; the loop
+//! (`net/waking.rs`) knows the events.
 
 use std::collections::BTreeSet;
+
+use crate::awaited_keys::AwaitedKeys;
 
 /// What a client waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +26,8 @@ pub enum BlockReason {
     Copy,
     /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
     Durability(Durability),
+    /// That one of some keys has what its next request takes (BLPOP). The number is its place among those who wait for keys.
+    Keys(u64),
 }
 
 /// Which writes must be durable, and where.
@@ -72,6 +77,19 @@ impl Blocked {
             | BlockReason::Output
             | BlockReason::Turn
             | BlockReason::LogBehind
+            | BlockReason::Copy
+            | BlockReason::Keys(_) => false,
+        }
+    }
+
+    /// Whether a command that is there to wait is the reason: CLIENT LIST shows such clients as blocked, and CLIENT UNBLOCK ends it.
+    pub const fn is_asked_for(&self) -> bool {
+        match self.on {
+            BlockReason::Durability(_) | BlockReason::Keys(_) => true,
+            BlockReason::Pause
+            | BlockReason::Output
+            | BlockReason::Turn
+            | BlockReason::LogBehind
             | BlockReason::Copy => false,
         }
     }
@@ -80,7 +98,7 @@ impl Blocked {
     /// for its own reading.
     const fn is_counted(&self) -> bool {
         match self.on {
-            BlockReason::Durability(_) | BlockReason::Pause => true,
+            BlockReason::Durability(_) | BlockReason::Pause | BlockReason::Keys(_) => true,
             BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy => false,
         }
     }
@@ -93,14 +111,17 @@ impl Blocked {
             | BlockReason::Turn
             | BlockReason::LogBehind
             | BlockReason::Copy
-            | BlockReason::Durability(_) => false,
+            | BlockReason::Durability(_)
+            | BlockReason::Keys(_) => false,
         }
     }
 
-    /// Whether nothing that can happen ends it.
-    pub const fn is_for_ever(&self) -> bool {
+    /// Whether a client that sends no more is done with: nothing that can happen ends the waiting, or what it waits for would be
+    /// taken for a client that is gone.
+    pub const fn ends_with_input(&self) -> bool {
         match self.on {
             BlockReason::Durability(durability) => durability.replicas && self.deadline_ms.is_none(),
+            BlockReason::Keys(_) => true,
             BlockReason::Pause
             | BlockReason::Output
             | BlockReason::Turn
@@ -118,6 +139,7 @@ impl Blocked {
             BlockReason::Turn => (WakeEvent::TurnBegins, arrival),
             BlockReason::LogBehind => (WakeEvent::LogCatchesUp, arrival),
             BlockReason::Copy => (WakeEvent::CopyGetsOn, arrival),
+            BlockReason::Keys(place) => (WakeEvent::KeyIsReady, place),
             BlockReason::Durability(Durability { local: false, .. }) => (WakeEvent::LogIsDurable, u64::MAX),
             BlockReason::Durability(Durability { replicas: true, .. }) => (WakeEvent::LogIsDurable, LAST_RECORD),
             BlockReason::Durability(Durability { sequence, .. }) => (WakeEvent::LogIsDurable, sequence),
@@ -143,6 +165,8 @@ pub enum WakeEvent {
     CopyGetsOn,
     /// More records of the log are durable, or the log has ended or failed.
     LogIsDurable,
+    /// A key has what a client waits for: told for each key, not for all who wait for keys.
+    KeyIsReady,
 }
 
 /// Where a client is entered.
@@ -170,6 +194,8 @@ pub struct BlockedClients {
     counted: usize,
     /// Clients that others have unblocked in this turn.
     unblocked: Vec<u64>,
+    /// The keys on which clients wait.
+    pub keys: AwaitedKeys,
 }
 
 impl BlockedClients {
@@ -291,7 +317,9 @@ mod tests {
         all.leave(1, first);
         all.unblock(3);
         assert_eq!((all.due(19), all.due(99), all.len()), (vec![3], vec![2], 2));
-        assert!(with(None).is_in_command() && !with(None).is_for_ever());
-        assert!(Blocked::until_event(durability(false, 0, true)).is_for_ever());
+        assert!(with(None).is_in_command() && !with(None).ends_with_input());
+        assert!(Blocked::until_event(durability(false, 0, true)).ends_with_input());
+        let on_keys = Blocked::until_event(BlockReason::Keys(7));
+        assert!(on_keys.is_asked_for() && !on_keys.is_in_command() && on_keys.ends_with_input());
     }
 }

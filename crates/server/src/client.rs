@@ -127,7 +127,7 @@ pub struct ClientOptions {
     pub no_touch: bool,
 }
 
-/// The keys that a client watches (WATCH).
+/// The keys that a client watches (WATCH), and those on which it waits.
 #[derive(Default, Debug)]
 pub struct WatchedKeys {
     /// How many.
@@ -136,6 +136,8 @@ pub struct WatchedKeys {
     pub bytes: usize,
     /// One of them was changed.
     pub touched: bool,
+    /// Memory that the keys take on which it waits.
+    pub awaited_bytes: usize,
 }
 
 /// What a client has sent and was sent, and how much of both waits.
@@ -227,7 +229,18 @@ impl Client {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.held_bytes());
         let names =
             self.identity.name.capacity() + self.identity.lib_name.capacity() + self.identity.lib_version.capacity();
-        queued + self.watch.bytes + names
+        queued + self.watch.bytes + self.watch.awaited_bytes + names
+    }
+
+    /// Whether its next request has waited on keys, and still does.
+    #[inline]
+    pub const fn waits_on_keys(&self) -> bool {
+        self.watch.awaited_bytes > 0
+    }
+
+    /// Whether it waits because of a command that is there to wait, also while something else would keep its request from being run.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.as_ref().is_some_and(|blocked| blocked.is_asked_for() || self.waits_on_keys())
     }
 
     /// The line that CLIENT LIST and CLIENT INFO show.
@@ -241,7 +254,7 @@ impl Client {
             (self.peer.is_unix, 'U'),
             (self.options.no_evict, 'e'),
             (self.options.no_touch, 'T'),
-            (self.blocked.as_ref().is_some_and(Blocked::is_in_command), 'b'),
+            (self.is_blocked(), 'b'),
         ] {
             if set {
                 flags.push(letter);

@@ -3,7 +3,7 @@
 use quire_store::Store;
 
 pub use crate::args::{ArgRange, Args};
-use crate::blocked::{BlockReason, Blocked};
+use crate::blocked::{BlockReason, Blocked, Unblock};
 use crate::client::Client;
 use crate::effects::Word;
 pub use crate::error::CmdError;
@@ -65,6 +65,34 @@ impl Ctx<'_> {
     /// when the log is replayed.
     pub fn steps_owner(&self) -> Option<u64> {
         (!self.client.in_exec).then_some(self.client.id)
+    }
+
+    /// None of these keys has what the command takes, and nothing was changed: the handler returns this error, and the request is run
+    /// again when one of them is changed, time is up or another client says so. The handler looks first whether it was one of the
+    /// latter ([`Ctx::wait_ended`]). Not within a transaction.
+    pub fn wait_on_keys<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>, deadline_ms: Option<u64>) -> CmdError {
+        let id = self.client.id;
+        let waits = &mut self.server.blocked.keys;
+        let (place, deadline_ms) = match waits.of(id) {
+            // Its place and deadline are those with which it began to wait.
+            Some(wait) => (wait.place, wait.deadline_ms),
+            None => {
+                let (place, bytes) = waits.begin(self.store, id, (self.client.db, keys), deadline_ms);
+                self.client.watch.awaited_bytes = bytes;
+                (place, deadline_ms)
+            }
+        };
+        self.block(BlockReason::Keys(place), deadline_ms);
+        CmdError::NotYet
+    }
+
+    /// How the client's waiting on keys has ended though there was nothing to take, if it was waiting: its request is run again only to
+    /// be told that, and must change nothing.
+    pub fn wait_ended(&self) -> Option<Unblock> {
+        if !self.client.waits_on_keys() {
+            return None;
+        }
+        self.server.blocked.keys.of(self.client.id)?.ended(self.server.clock_ms())
     }
 
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.

@@ -203,6 +203,10 @@ fn misconf(ctx: &Ctx<'_>) -> CmdError {
 
 /// Why a command with these properties may not change data now.
 pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
+    if ctx.wait_ended().is_some() {
+        // It changes nothing any more.
+        return None;
+    }
     if ctx.server.config.read_only && flags & WRITE != 0 {
         return Some(CmdError::fixed(READONLY));
     }

@@ -9,7 +9,8 @@ use crate::resp::Reply;
 use crate::state::ServerState;
 
 const NO_LOG: CmdError = CmdError::fixed("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
-const UNBLOCKED: CmdError = CmdError::fixed("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+/// CLIENT UNBLOCK with ERROR has ended a client's waiting.
+pub const UNBLOCKED: CmdError = CmdError::fixed("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
 /// Whether the writes are durable where they should be.
 ///

@@ -249,6 +249,13 @@ mod tests {
             ("LMOVE l l LEFT LEFT", "LMOVE l l LEFT LEFT".to_owned()),
             ("LMPOP 2 none l LEFT", "LMPOP 2 none l LEFT".to_owned()),
             ("LREM l 0 none", String::new()),
+            ("BLPOP none l 0", "LPOP l".to_owned()),
+            ("brpop l l 5", "RPOP l".to_owned()),
+            ("BLPOP none 0", String::new()),
+            ("BLMOVE l q LEFT right 0", "LMOVE l q LEFT right".to_owned()),
+            ("BRPOPLPUSH l q 0", "RPOPLPUSH l q".to_owned()),
+            ("BLMPOP 0 2 none l RIGHT COUNT 5", "RPOP l 5".to_owned()),
+            ("BLMPOP 0 1 l LEFT", "LPOP l 1".to_owned()),
             ("LPUSHX none x", String::new()),
         ] {
             let mut server = Logging::new();

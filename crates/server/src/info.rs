@@ -111,6 +111,7 @@ fn clients(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("client_recent_max_output_buffer", every().map(|client| client.stats.output_bytes).max().unwrap_or(0));
     // As in Redis, clients that CLIENT PAUSE holds up are blocked ones.
     text.field("blocked_clients", source.server.blocked.counted());
+    text.field("total_blocking_keys", source.server.blocked.keys.len());
     text.field("tracking_clients", 0);
     text.field("paused_clients", source.server.blocked.len());
     text.field("watching_clients", every().filter(|client| client.watch.keys > 0).count());

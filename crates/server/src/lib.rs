@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod awaited_keys;
 pub mod blocked;
 pub mod client;
 pub mod clients;

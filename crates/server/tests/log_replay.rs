@@ -152,7 +152,10 @@ fn list_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
     let (key, other) = (random.key(), random.key());
     let end = |random: &mut RandomArgs| random.pick(&["LEFT", "RIGHT"]).to_owned();
     Some(match name {
-        "lpush" | "rpush" => format!("l{key} {} {} {}", random.member(), random.value(), random.value()),
+        // Enough members that commands which look for one find it, however many commands take elements away.
+        "lpush" | "rpush" => {
+            format!("l{key} {} {} {} {}", random.member(), random.member(), random.member(), random.value())
+        }
         "lpushx" | "rpushx" => format!("l{key} {}", random.value()),
         "lpop" | "rpop" => format!("l{key}{}", random.pick(&["", "", " 2", " 0"])),
         "lset" => format!("l{key} {} {}", random.below(4), random.value()),
@@ -163,6 +166,11 @@ fn list_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "ltrim" => format!("l{key} {} {}", random.below(2), random.pick(&["-1", "-2", "40"])),
         "lmove" => format!("l{key} l{other} {} {}", end(random), end(random)),
         "rpoplpush" => format!("l{key} l{other}"),
+        // The client of this test has to go on.
+        "blpop" | "brpop" => format!("l{key} l{other} 0.001"),
+        "blmove" => format!("l{key} l{other} {} {} 0.001", end(random), end(random)),
+        "brpoplpush" => format!("l{key} l{other} 0.001"),
+        "blmpop" => format!("0.001 2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
         "lmpop" => format!("2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
         _ => return None,
     })

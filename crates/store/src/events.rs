@@ -1,14 +1,13 @@
-//! What happened to a key, for all that listen: WATCH, and a copy that is being made of the key. Every change of a key, that of a
-//! value by its type (`ValueMut`), its end and its new name alike, passes [`Events::emit`] once, with the database and whether the
-//! key is there now.
+//! What happened to a key, for all that listen: WATCH, clients that are blocked on the key, and a copy that is being made of it.
+//! Every change of a key, that of a value by its type (`ValueMut`), its end and its new name alike, passes [`Events::emit`] once, with
+//! the database and whether the key is there now.
 //!
-//! A listener is a kind of [`Watcher`]. A further one, as clients that are blocked on keys or notifications of the keyspace will be, is a
-//! variant of it: no type, no operation on keys and no command has to know of it, and a client that is woken goes on by the server's one way to wait
-//! (`blocked`).
+//! A listener is a kind of [`Watcher`]. A further one, as notifications of the keyspace will be, is a variant of it: no type, no
+//! operation on keys and no command has to know of it, and a client that is woken goes on by the server's one way to wait (`blocked`).
 //!
 //! Lives in ordinary memory: connections don't outlive the process. While no client listens, an event costs one comparison.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::db::DbId;
 
@@ -35,7 +34,7 @@ impl Events {
 }
 
 /// A key and its database.
-type KeyName = (DbId, Box<[u8]>);
+pub type KeyName = (DbId, Box<[u8]>);
 
 /// Who watches a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +43,8 @@ pub(crate) enum Watcher {
     Client(u64),
     /// The copy that is under way: the key is its source.
     Copy,
+    /// All clients that are blocked on the key, of which the server knows.
+    Blocked,
 }
 
 /// One watcher of one key.
@@ -52,6 +53,8 @@ struct Watch {
     watcher: Watcher,
     /// The key had expired, though it wasn't deleted yet, when the watch began: its deletion is no change.
     expired: bool,
+    /// The key is among those that are ready.
+    told: bool,
 }
 
 /// Watches that the list of a key has room for at least.
@@ -65,6 +68,8 @@ pub(crate) struct Watchers {
     /// Clients of whose keys one has changed.
     touched: BTreeSet<u64>,
     copy_touched: bool,
+    /// Keys on which clients are blocked and that were changed and are there, each once, in the order in which they were changed.
+    ready: VecDeque<KeyName>,
 }
 
 impl Watchers {
@@ -79,7 +84,7 @@ impl Watchers {
         if watches.iter().any(|watch| watch.watcher == watcher) {
             return 0;
         }
-        watches.push(Watch { watcher, expired });
+        watches.push(Watch { watcher, expired, told: false });
         self.of.entry(watcher).or_default().push((db, key.into()));
         // The key in both tables, the first one's entry with its list of watches, the name in the other's list.
         2 * (key.len() + size_of::<KeyName>()) + size_of::<Vec<Watch>>() + LEAST_WATCHES * size_of::<Watch>()
@@ -97,19 +102,58 @@ impl Watchers {
         match watcher {
             Watcher::Client(id) => drop(self.touched.remove(&id)),
             Watcher::Copy => self.copy_touched = false,
+            Watcher::Blocked => {}
         }
+    }
+
+    /// Clients are blocked on the key from now on.
+    pub(crate) fn await_key(&mut self, db: DbId, key: &[u8]) {
+        let watches = self.keys.entry((db, key.into())).or_default();
+        if watches.iter().all(|watch| watch.watcher != Watcher::Blocked) {
+            watches.push(Watch { watcher: Watcher::Blocked, expired: false, told: false });
+        }
+    }
+
+    /// No client is blocked on the key any more.
+    pub(crate) fn forget_key(&mut self, db: DbId, key: &[u8]) {
+        let name = (db, Box::from(key));
+        if let Some(watches) = self.keys.get_mut(&name) {
+            watches.retain(|watch| watch.watcher != Watcher::Blocked);
+            if watches.is_empty() {
+                self.keys.remove(&name);
+            }
+        }
+    }
+
+    /// Whether [`Watchers::next_ready`] has one.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The next key on which clients are blocked and that was changed since it was last told, and was there then.
+    pub(crate) fn next_ready(&mut self) -> Option<KeyName> {
+        let name = self.ready.pop_front()?;
+        let watches = self.keys.get_mut(&name).into_iter().flatten();
+        watches.filter(|watch| watch.watcher == Watcher::Blocked).for_each(|watch| watch.told = false);
+        Some(name)
     }
 
     /// A key was changed; `exists` says whether it is there now.
     pub(crate) fn touch(&mut self, db: DbId, key: &[u8], exists: bool) {
         let Some(watches) = self.keys.get_mut(&(db, Box::from(key))) else { return };
-        for watch in watches {
+        for watch in watches.iter_mut() {
             if watch.expired && !exists {
                 watch.expired = false;
             } else {
                 match watch.watcher {
                     Watcher::Client(id) => drop(self.touched.insert(id)),
                     Watcher::Copy => self.copy_touched = true,
+                    Watcher::Blocked if exists && !watch.told => {
+                        watch.told = true;
+                        self.ready.push_back((db, key.into()));
+                    }
+                    Watcher::Blocked => {}
                 }
             }
         }

@@ -168,9 +168,10 @@ pub fn unblock(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     };
     let id = ctx.args.int(2)?;
     let client = u64::try_from(id).ok().and_then(|id| ctx.server.clients.by_id_mut(id));
-    let waiting = client.and_then(|client| Some((client.id, client.blocked.as_mut()?)));
+    let waiting =
+        client.filter(|client| client.is_blocked()).and_then(|client| Some((client.id, client.blocked.as_mut()?)));
     let ended = match waiting {
-        Some((id, blocked)) if blocked.is_in_command() && blocked.unblocked.is_none() => {
+        Some((id, blocked)) if blocked.unblocked.is_none() => {
             blocked.unblocked = Some(how);
             ctx.server.blocked.unblock(id);
             true

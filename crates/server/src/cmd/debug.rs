@@ -161,6 +161,7 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         .map_err(|reason| CmdError::owned(format!("ERR Error trying to load the image: {reason}")))?;
     *ctx.store = store;
     tell_store(ctx);
+    ctx.server.blocked.keys.await_all(ctx.store);
     ctx.server.saves.restored = restored;
     ctx.server.saves.changes_at_last_save = ctx.store.changes();
     // What they watched is gone with the old store.

@@ -293,6 +293,9 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
     if spec.has(ADMIN) || spec.has(DANGEROUS) {
         names.push("@dangerous");
     }
+    if spec.has(BLOCKING) {
+        names.push("@blocking");
+    }
     names.push(if spec.has(FAST) { "@fast" } else { "@slow" });
     names
 }

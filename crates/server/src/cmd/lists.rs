@@ -2,6 +2,8 @@
 //!
 //! Relies on the store for everything but the request's words. Elements go from the store's memory straight into the reply.
 
+use std::ops::Range;
+
 use quire_store::{Element, End, ListMut, list};
 
 use crate::blocked::BlockReason;
@@ -18,7 +20,7 @@ fn write(reply: &mut Reply, element: Element<'_>) {
 }
 
 /// The end that a word names: LEFT or RIGHT.
-fn end(args: Args<'_>, at: usize) -> Result<End, CmdError> {
+pub(super) fn end(args: Args<'_>, at: usize) -> Result<End, CmdError> {
     if args.is(at, "LEFT") {
         Ok(End::Front)
     } else if args.is(at, "RIGHT") {
@@ -179,7 +181,7 @@ pub fn lrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 }
 
 /// The elements from `start` to `stop`. Unlike those of a string, none if the stop lies before the first one.
-fn elements(len: u64, start: i64, stop: i64) -> std::ops::Range<u64> {
+fn elements(len: u64, start: i64, stop: i64) -> Range<u64> {
     if place(stop, len).is_none() { 0..0 } else { span(len, start, stop) }
 }
 
@@ -327,55 +329,98 @@ pub fn lpos(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// RPOPLPUSH source destination
 pub fn rpoplpush(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    move_element(ctx, End::Back, End::Front)
+    move_or_null(ctx, End::Back, End::Front)
 }
 
 /// LMOVE source destination LEFT|RIGHT LEFT|RIGHT
 pub fn lmove(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (from, to) = (end(ctx.args, 3)?, end(ctx.args, 4)?);
-    move_element(ctx, from, to)
+    move_or_null(ctx, from, to)
 }
 
-fn move_element(ctx: &mut Ctx<'_>, from: End, to: End) -> Result<(), CmdError> {
-    let args = ctx.args;
-    let moved = list::move_element(ctx.store, ctx.client.db, (args.at(1), from), (args.at(2), to))?;
-    match moved {
-        Some(element) => ctx.reply.bulk(&element),
-        None => ctx.reply.null(),
+fn move_or_null(ctx: &mut Ctx<'_>, from: End, to: End) -> Result<(), CmdError> {
+    if !move_element(ctx, from, to)? {
+        ctx.reply.null();
     }
     Ok(())
 }
 
+/// Moves an element from the list that the first word names to the one that the second does, and replies with it; false, and without a
+/// reply, if there is none.
+pub(super) fn move_element(ctx: &mut Ctx<'_>, from: End, to: End) -> Result<bool, CmdError> {
+    let args = ctx.args;
+    let moved = list::move_element(ctx.store, ctx.client.db, (args.at(1), from), (args.at(2), to))?;
+    if let Some(element) = &moved {
+        ctx.reply.bulk(element);
+    }
+    Ok(moved.is_some())
+}
+
+/// What LMPOP and BLMPOP are asked for.
+pub(super) struct MultiPop {
+    /// The words that are keys.
+    pub keys: Range<usize>,
+    /// The end from which elements go.
+    pub end: End,
+    /// How many go at most.
+    pub count: u64,
+}
+
+impl MultiPop {
+    /// Reads the words from the number of keys on.
+    pub fn parse(args: Args<'_>, at: usize) -> Result<Self, CmdError> {
+        let keys = args.int(at).ok().and_then(|keys| usize::try_from(keys).ok()).filter(|&keys| keys > 0);
+        let keys = keys.ok_or(CmdError::fixed("ERR numkeys should be greater than 0"))?;
+        let side = keys.checked_add(at + 1).filter(|&at| at < args.len()).ok_or(CmdError::SYNTAX)?;
+        let end = end(args, side)?;
+        let mut count = None;
+        for at in (side + 1..args.len()).step_by(2) {
+            if count.is_some() || !args.is(at, "COUNT") || at + 1 >= args.len() {
+                return Err(CmdError::SYNTAX);
+            }
+            let given = args.int(at + 1).ok().and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
+            count = Some(given.ok_or(CmdError::fixed("ERR count should be greater than 0"))?);
+        }
+        Ok(Self { keys: at + 1..side, end, count: count.unwrap_or(1) })
+    }
+}
+
 /// LMPOP numkeys key … LEFT|RIGHT [COUNT count]
 pub fn lmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let args = ctx.args;
-    let keys = args.int(1).ok().and_then(|keys| usize::try_from(keys).ok()).filter(|&keys| keys > 0);
-    let keys = keys.ok_or(CmdError::fixed("ERR numkeys should be greater than 0"))?;
-    let side = keys.checked_add(2).filter(|&at| at < args.len()).ok_or(CmdError::SYNTAX)?;
-    let end = end(args, side)?;
-    let mut count = None;
-    for at in (side + 1..args.len()).step_by(2) {
-        if count.is_some() || !args.is(at, "COUNT") || at + 1 >= args.len() {
-            return Err(CmdError::SYNTAX);
-        }
-        let given = args.int(at + 1).ok().and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
-        count = Some(given.ok_or(CmdError::fixed("ERR count should be greater than 0"))?);
+    let MultiPop { keys, end, count } = MultiPop::parse(ctx.args, 1)?;
+    let owner = ctx.steps_owner();
+    if pop_first(ctx, keys, end, Some(count), owner)?.is_none() {
+        ctx.reply.null_array();
     }
-    let (count, owner) = (count.unwrap_or(1), ctx.steps_owner());
-    for at in 2..side {
-        let mut list = list::open_mut(ctx.store, ctx.client.db, args.at(at))?;
+    Ok(())
+}
+
+/// Takes elements from the first of the keys that is there, and replies with its name and an array of them, or the one element if
+/// there is no count. Returns which word names the key; none, and without a reply, if none of them is there. With an `owner`, in its
+/// name and in steps if they are many.
+pub(super) fn pop_first(
+    ctx: &mut Ctx<'_>,
+    keys: Range<usize>,
+    end: End,
+    count: Option<u64>,
+    owner: Option<u64>,
+) -> Result<Option<usize>, CmdError> {
+    for at in keys {
+        let key = ctx.args.at(at);
+        let mut list = list::open_mut(ctx.store, ctx.client.db, key)?;
         if !list.exists() {
             continue;
         }
         let reply = &mut *ctx.reply;
         let start = reply.len();
         reply.array(2);
-        reply.bulk(args.at(at));
-        reply.array(count.min(list.len()?) as usize);
-        let popped = pop_elements(&mut list, owner, end, count, reply);
+        reply.bulk(key);
+        if let Some(count) = count {
+            reply.array(count.min(list.len()?) as usize);
+        }
+        let popped = pop_elements(&mut list, owner, end, count.unwrap_or(1), reply);
         drop(list);
-        return end_pop(ctx, start, popped);
+        return end_pop(ctx, start, popped).map(|()| Some(at));
     }
-    ctx.reply.null_array();
-    Ok(())
+    Ok(None)
 }

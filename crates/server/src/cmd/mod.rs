@@ -3,6 +3,7 @@
 //! ([`crate::effects`]). What holds for every command (arity, authentication, transactions, statistics) is in `dispatch`.
 
 pub mod bits;
+pub mod blocking_lists;
 mod client_filter;
 pub mod clients;
 pub mod config;

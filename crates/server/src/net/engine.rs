@@ -56,6 +56,8 @@ pub(super) struct Engine {
     pub steps_left: bool,
     /// What has become of copies, as far as it was announced.
     pub copy_events: u64,
+    /// Clients that wait on keys are being served.
+    pub serves_keys: bool,
 }
 
 impl Engine {
@@ -75,6 +77,7 @@ impl Engine {
             next_tick: Instant::now(),
             steps_left: true,
             copy_events: 0,
+            serves_keys: false,
         };
         for (index, listener) in engine.listeners.iter_mut().enumerate() {
             listener.register(engine.poll.registry(), Token(FIRST_LISTENER + index))?;

@@ -172,9 +172,19 @@ impl Engine {
         count < self.scratch.len()
     }
 
-    /// Puts a connection back, or closes it if its time has come.
-    pub(super) fn finish(&mut self, slot: Slot, mut connection: Box<Connection>) {
-        if connection.at_end && connection.client.closing == Closing::No {
+    /// Puts a connection back, or closes it if its time has come. What it has done may concern clients that wait on keys: they come
+    /// before any other request, also if the client is gone.
+    pub(super) fn finish(&mut self, slot: Slot, connection: Box<Connection>) {
+        self.put_back_or_close(slot, connection);
+        if self.worker.store.has_ready_keys() {
+            self.serve_ready_keys();
+        }
+    }
+
+    fn put_back_or_close(&mut self, slot: Slot, mut connection: Box<Connection>) {
+        // A client that waits on keys and sends no more is gone, whatever it has sent before that wasn't read yet.
+        let ended = connection.at_end || connection.read_closed && connection.is_held();
+        if ended && connection.client.closing == Closing::No {
             connection.client.closing = closing_at_end(&connection);
         }
         let closing = connection.client.closing;
@@ -240,6 +250,7 @@ impl Engine {
         if let Some(entry) = connection.entry.take() {
             self.worker.state.blocked.leave(client.id, entry);
         }
+        self.worker.state.blocked.keys.end(&mut self.worker.store, client.id);
         // Not only of a client that is entered as waiting: the socket may fail in the turn in which its copy begins.
         if let Err(error) = self.worker.store.cancel_copy(client.id) {
             tracing::error!(%error, "cannot free what a copy has taken");
@@ -261,8 +272,12 @@ impl Engine {
 /// for what can't come.
 fn closing_at_end(connection: &Connection) -> Closing {
     match &connection.client.blocked {
-        Some(blocked) if !blocked.is_for_ever() => Closing::No,
-        Some(_) | None => Closing::AfterReply,
+        // Also while something else keeps it from being served.
+        Some(_) if connection.client.waits_on_keys() => Closing::AfterReply,
+        Some(blocked) if blocked.ends_with_input() => Closing::AfterReply,
+        Some(_) => Closing::No,
+        None if connection.at_end => Closing::AfterReply,
+        None => Closing::No,
     }
 }
 
@@ -280,10 +295,16 @@ fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writi
 /// Runs a client's requests, or gives the reply that it waits for first, if that is due.
 pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
     let Some(blocked) = connection.client.blocked else { return };
+    if let Some(how) = blocked.unblocked {
+        worker.state.blocked.keys.unblock(connection.client.id, how);
+    }
     let goes_on = match blocked.on {
-        BlockReason::Pause | BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy => {
-            true
-        }
+        BlockReason::Pause
+        | BlockReason::Output
+        | BlockReason::Turn
+        | BlockReason::LogBehind
+        | BlockReason::Copy
+        | BlockReason::Keys(_) => true,
         BlockReason::Durability(_) => worker.answer_durability(&blocked, connection),
     };
     if goes_on {

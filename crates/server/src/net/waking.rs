@@ -2,10 +2,12 @@
 //!
 //! Relies on `blocked` for which client waits for what. Each event is announced here by the part of the loop that sees it.
 
+use quire_store::Kind;
+
 use super::engine::Engine;
 use super::exchange::go_on;
 use super::worker::Worker;
-use crate::blocked::{LAST_RECORD, WakeEvent};
+use crate::blocked::{BlockReason, LAST_RECORD, WakeEvent};
 use crate::clients::Connection;
 
 impl Engine {
@@ -67,6 +69,31 @@ impl Engine {
             Some(_) | None => LAST_RECORD,
         };
         self.announce_up_to(WakeEvent::LogIsDurable, last);
+    }
+
+    /// Keys have changed on which clients wait: their requests are run again, in the order in which they came, as long as there is
+    /// something to be had. What they do may make further keys ready, which come next.
+    #[cold]
+    pub(super) fn serve_ready_keys(&mut self) {
+        if std::mem::replace(&mut self.serves_keys, true) {
+            // Those who serve already will come to it.
+            return;
+        }
+        while let Some((db, key)) = self.worker.store.next_ready_key() {
+            let mut after = None;
+            // Damage of a key is told to the client that uses it.
+            while matches!(self.worker.store.kind(db, &key), Ok(Some(Kind::List)))
+                && let Some((place, id)) = self.worker.state.blocked.keys.next_on(db, &key, after)
+            {
+                after = Some(place);
+                // One that something else keeps from being served comes by itself when that ends, and is not to cost time until then.
+                let blocked = self.worker.state.clients.by_id(id).and_then(|client| client.blocked);
+                if blocked.is_some_and(|blocked| matches!(blocked.on, BlockReason::Keys(_))) {
+                    self.wake(&[id]);
+                }
+            }
+        }
+        self.serves_keys = false;
     }
 
     fn wake(&mut self, ids: &[u64]) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use quire_store::{Prefetched, Store};
 
 use crate::blocked::{BlockReason, Blocked};
-use crate::client::{Closing, CommandId};
+use crate::client::{Client, Closing, CommandId};
 use crate::clients::Connection;
 use crate::ctx::{Args, Ctx};
 use crate::dispatch;
@@ -174,8 +174,10 @@ impl Worker {
     fn run_batch(&mut self, input: &[u8], done: &mut usize, began: Instant, connection: &mut Connection) -> bool {
         for index in 0..self.batch.len() {
             let found = self.commands[index];
-            if let Some(reason) = self.must_wait(found, self.batch.args(index, input), began, connection) {
-                connection.client.blocked = Some(Blocked::until_event(reason));
+            if let Some(reason) = self.must_wait(found, self.batch.args(index, input), began, connection)
+                && let Some(blocked) = self.hold(reason, &connection.client)
+            {
+                connection.client.blocked = Some(blocked);
                 return false;
             }
             let ends_copy = self.holds_writes && self.store.copy_owner() == Some(connection.client.id);
@@ -198,12 +200,16 @@ impl Worker {
                 return false;
             }
             *done = self.batch.request(index).end;
+            let ends_wait = connection.client.waits_on_keys() && self.end_key_wait(&mut connection.client);
             if connection.client.closing != Closing::No {
                 return false;
             }
             if ends_copy {
                 self.forget_steps(connection.client.id);
-                // Clients that have waited for its copy come before its next request, which may ask for another one.
+            }
+            if ends_copy || ends_wait || self.store.has_ready_keys() {
+                // Clients that have waited, for its copy or on keys, come before its next request, which may ask for another copy or take
+                // what they have waited for.
                 connection.client.blocked = Some(Blocked::until_event(BlockReason::Turn));
                 return false;
             }
@@ -216,6 +222,24 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// The client has got what it waited for on some keys, or its time was up, if it waited; whether it did.
+    pub fn end_key_wait(&mut self, client: &mut Client) -> bool {
+        client.watch.awaited_bytes = 0;
+        self.state.blocked.keys.end(&mut self.store, client.id)
+    }
+
+    /// How a client waits whose next request may not run yet. If the request has waited on keys, its time goes on; and not at all if
+    /// that wait has ended: then it changes nothing, and is only told so.
+    #[cold]
+    fn hold(&self, reason: BlockReason, client: &Client) -> Option<Blocked> {
+        let wait = if client.waits_on_keys() { self.state.blocked.keys.of(client.id) } else { None };
+        match wait {
+            Some(wait) if wait.ended(self.state.clock_ms()).is_some() => None,
+            Some(wait) => Some(Blocked { deadline_ms: wait.deadline_ms, ..Blocked::until_event(reason) }),
+            None => Some(Blocked::until_event(reason)),
+        }
     }
 
     /// Why the command may not run yet, if it may not.

@@ -1,6 +1,6 @@
 //! Specifications of the list commands.
 
-use crate::cmd::lists;
+use crate::cmd::{blocking_lists, lists};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -32,8 +32,20 @@ const fn list(spec: CommandSpec, since: &'static str, complexity: &'static str) 
     spec.group(Group::List, since, complexity)
 }
 
+const TIMEOUT: Arg = Arg::double("timeout");
+const ANY_POPS: &[KeySpec] = &[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)];
+const O_KEYS: &str = "O(N) where N is the number of provided keys.";
+const WAITS: Flags = WRITE | NOSCRIPT | BLOCKING;
+
 /// The specifications.
 pub static SPECS: &[CommandSpec] = &[
+    list(CommandSpec::new("blmove", 6, blocking_lists::blmove), "6.2.0", O_1).flags(WAITS | DENYOOM).keys(MOVES).summary("As LMOVE, but waits until there is an element.")
+        .args(&[Arg::key("source"), Arg::key("destination"), Arg::one_of("wherefrom", SIDES), Arg::one_of("whereto", SIDES), TIMEOUT]),
+    list(CommandSpec::new("blmpop", -5, blocking_lists::blmpop), "7.0.0", "O(N+M) where N is the number of provided keys and M is the number of elements returned.").flags(WRITE | BLOCKING).keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)]).summary("As LMPOP, but waits until there is an element.")
+        .args(&[TIMEOUT, Arg::int("numkeys"), KEY.multiple(), Arg::one_of("where", SIDES), Arg::int("count").token("COUNT").optional()]),
+    list(CommandSpec::new("blpop", -3, blocking_lists::blpop), "2.0.0", O_KEYS).flags(WAITS).keys(ANY_POPS).summary("Removes and returns the first element of the first list that is there, and waits until there is one.").args(&[KEY.multiple(), TIMEOUT]),
+    list(CommandSpec::new("brpop", -3, blocking_lists::brpop), "2.0.0", O_KEYS).flags(WAITS).keys(ANY_POPS).summary("Removes and returns the last element of the first list that is there, and waits until there is one.").args(&[KEY.multiple(), TIMEOUT]),
+    list(CommandSpec::new("brpoplpush", 4, blocking_lists::brpoplpush), "2.2.0", O_1).flags(WAITS | DENYOOM).keys(MOVES).summary("As RPOPLPUSH, but waits until there is an element.").args(&[Arg::key("source"), Arg::key("destination"), TIMEOUT]),
     list(CommandSpec::new("lindex", 3, lists::lindex), "1.0.0", O_INDEX).flags(READONLY).keys(READ).differs(WALK).summary("Returns the element at an index.").args(&[KEY, Arg::int("index")]),
     list(CommandSpec::new("linsert", 5, lists::linsert), "2.2.0", "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).").flags(WRITE | DENYOOM).keys(INSERTS).differs(SCAN).summary("Adds an element before or behind another one.")
         .args(&[KEY, Arg::one_of("where", &[Arg::word("before", "BEFORE"), Arg::word("after", "AFTER")]), Arg::string("pivot"), ELEMENT]),

@@ -25,7 +25,7 @@ use crate::db::DbId;
 use crate::effects::{Effects, ExpiredKey};
 use crate::encoding::Kind;
 use crate::error::{Result, StoreError};
-use crate::events::{Events, Watcher};
+use crate::events::{Events, KeyName, Watcher};
 use crate::heap::Heap;
 use crate::heap::reclaim::FreeStep;
 use crate::keyspace::copying::Copies;
@@ -404,6 +404,27 @@ impl Keyspace {
     #[inline]
     pub fn take_touched(&mut self) -> Vec<u64> {
         self.events.watchers.take_touched()
+    }
+
+    /// Has changes of a key told by [`Keyspace::next_ready_key`]: clients are blocked on it.
+    pub fn await_key(&mut self, db: DbId, key: &[u8]) {
+        self.events.watchers.await_key(db, key);
+    }
+
+    /// No client is blocked on the key any more.
+    pub fn forget_key(&mut self, db: DbId, key: &[u8]) {
+        self.events.watchers.forget_key(db, key);
+    }
+
+    /// Whether [`Keyspace::next_ready_key`] has one.
+    #[inline]
+    pub fn has_ready_keys(&self) -> bool {
+        self.events.watchers.has_ready()
+    }
+
+    /// A key on which clients are blocked and that was changed, and there, since it was last told; those first that were changed first.
+    pub fn next_ready_key(&mut self) -> Option<KeyName> {
+        self.events.watchers.next_ready()
     }
 
     /// For EXEC: whether a key that `watcher` watches has expired since, though no command has deleted it yet.

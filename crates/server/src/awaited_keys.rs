@@ -1,0 +1,209 @@
+//! The keys on which clients wait (BLPOP), and who waits on each, in the order in which they came.
+//!
+//! A client's wait begins when its request is run and finds none of its keys ready, and ends when the request has been carried out, its
+//! time is up or the client is gone. The request is run again whenever one of the keys may be ready; meanwhile it keeps its place.
+//! Relies on the store to tell of changes of the keys, which is asked here for exactly those on which clients wait.
+
+use std::collections::{BTreeMap, HashMap};
+
+use quire_store::{DbId, Keyspace};
+
+use crate::blocked::Unblock;
+
+/// A key and its database.
+type KeyName = (DbId, Box<[u8]>);
+
+/// Bytes of a key's entries in the tables here and in the store besides its name, about: three buckets of hash tables with names, the list of
+/// the key's clients and that of its listeners, the client's own list.
+const KEY_BYTES: usize = 640;
+
+/// A client's wait.
+#[derive(Debug)]
+pub struct KeyWait {
+    keys: Vec<KeyName>,
+    /// Its place among all who wait: those are served first who came first.
+    pub place: u64,
+    /// When its time is up, on the server's monotonic clock; `None` for never.
+    pub deadline_ms: Option<u64>,
+    /// Another client has ended the waiting.
+    pub unblocked: Option<Unblock>,
+}
+
+impl KeyWait {
+    /// How the waiting has ended, if it has, before there was something to take: time is up, or another client says so.
+    pub fn ended(&self, now_ms: u64) -> Option<Unblock> {
+        let timed_out = self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        self.unblocked.or(timed_out.then_some(Unblock::TimeOut))
+    }
+}
+
+/// All waits.
+#[derive(Debug, Default)]
+pub struct AwaitedKeys {
+    of: HashMap<u64, KeyWait>,
+    /// Who waits on a key: clients by their places.
+    by_key: HashMap<KeyName, BTreeMap<u64, u64>>,
+    /// How many waits have begun.
+    begun: u64,
+}
+
+impl AwaitedKeys {
+    /// Client `id` waits on some keys of a database from now on. Returns its place among all who wait, and the memory that this takes.
+    pub fn begin<'k>(
+        &mut self,
+        store: &mut Keyspace,
+        id: u64,
+        (db, keys): (DbId, impl Iterator<Item = &'k [u8]>),
+        deadline_ms: Option<u64>,
+    ) -> (u64, usize) {
+        self.end(store, id);
+        let place = self.begun;
+        self.begun += 1;
+        let mut wait = KeyWait { keys: Vec::new(), place, deadline_ms, unblocked: None };
+        let mut bytes = 0;
+        for key in keys {
+            let name: KeyName = (db, key.into());
+            let clients = self.by_key.entry(name.clone()).or_default();
+            if clients.is_empty() {
+                store.await_key(db, key);
+            }
+            if clients.insert(place, id).is_none() {
+                // The name is here twice, and in the store once, and once more when the key is ready.
+                bytes += KEY_BYTES + 4 * key.len();
+                wait.keys.push(name);
+            }
+        }
+        self.of.insert(id, wait);
+        (place, bytes)
+    }
+
+    /// The wait of a client, if it is waiting.
+    pub fn of(&self, id: u64) -> Option<&KeyWait> {
+        self.of.get(&id)
+    }
+
+    /// Client `id` was unblocked by another one.
+    pub fn unblock(&mut self, id: u64, how: Unblock) {
+        if let Some(wait) = self.of.get_mut(&id) {
+            wait.unblocked = Some(how);
+        }
+    }
+
+    /// Client `id` doesn't wait any more; whether it did.
+    pub fn end(&mut self, store: &mut Keyspace, id: u64) -> bool {
+        let Some(wait) = self.of.remove(&id) else { return false };
+        for name in wait.keys {
+            if let Some(clients) = self.by_key.get_mut(&name) {
+                clients.remove(&wait.place);
+                if clients.is_empty() {
+                    store.forget_key(name.0, &name.1);
+                    self.by_key.remove(&name);
+                }
+            }
+        }
+        true
+    }
+
+    /// Who waits on a key and came next after the one at a place.
+    pub fn next_on(&self, db: DbId, key: &[u8], after: Option<u64>) -> Option<(u64, u64)> {
+        let clients = self.by_key.get(&(db, Box::from(key)))?;
+        let from = after.map_or(0, |place| place + 1);
+        clients.range(from..).next().map(|(&place, &id)| (place, id))
+    }
+
+    /// Asks a store that has come in the place of another one to tell of changes of the keys.
+    pub fn await_all(&self, store: &mut Keyspace) {
+        self.by_key.keys().for_each(|(db, key)| store.await_key(*db, key));
+    }
+
+    /// Whether no client waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Keys on which clients wait.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_store::list::{self, End};
+    use quire_store::{Store, StoreConfig};
+
+    use super::*;
+
+    const DB: DbId = DbId(0);
+
+    fn push(store: &mut Store, key: &[u8]) {
+        list::open_mut(store, DB, key).unwrap().push(End::Back, b"x").unwrap();
+    }
+
+    fn ready(store: &mut Store) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| store.next_ready_key()).map(|(_, key)| key.into()).collect()
+    }
+
+    #[test]
+    fn those_who_came_first_are_next_and_none_is_left_behind() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut all = AwaitedKeys::default();
+        let keys = |keys: &'static [&'static [u8]]| (DB, keys.iter().copied());
+        all.begin(&mut store, 9, keys(&[b"a", b"b", b"a"]), None);
+        all.begin(&mut store, 3, keys(&[b"a"]), Some(7));
+        all.begin(&mut store, 5, keys(&[b"b"]), None);
+        let order = |all: &AwaitedKeys, key: &[u8]| {
+            let mut after = None;
+            std::iter::from_fn(|| {
+                let (place, id) = all.next_on(DB, key, after)?;
+                after = Some(place);
+                Some(id)
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!((order(&all, b"a"), order(&all, b"b"), all.len()), (vec![9, 3], vec![9, 5], 2));
+        let ended = |now_ms| all.of(3).and_then(|wait| wait.ended(now_ms));
+        assert_eq!((ended(6), ended(7)), (None, Some(Unblock::TimeOut)));
+        all.unblock(3, Unblock::Error);
+        assert_eq!(all.of(3).map(|wait| (wait.deadline_ms, wait.unblocked)), Some((Some(7), Some(Unblock::Error))));
+        let ended = |id, now_ms| all.of(id).and_then(|wait| wait.ended(now_ms));
+        assert_eq!((ended(3, 6), ended(9, u64::MAX)), (Some(Unblock::Error), None));
+        assert!(all.end(&mut store, 9) && !all.end(&mut store, 9));
+        assert_eq!((order(&all, b"a"), order(&all, b"b")), (vec![3], vec![5]));
+        all.end(&mut store, 3);
+        all.end(&mut store, 5);
+        assert!(all.is_empty() && all.len() == 0);
+        push(&mut store, b"a");
+        assert!(!store.has_ready_keys(), "the store is asked for nothing any more");
+    }
+
+    #[test]
+    fn a_key_is_told_once_however_often_it_changes_until_it_was_taken() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut all = AwaitedKeys::default();
+        all.begin(&mut store, 1, (DB, [b"b".as_slice(), b"a"].into_iter()), None);
+        for key in [b"a".as_slice(), b"b", b"a", b"other"] {
+            push(&mut store, key);
+        }
+        assert_eq!(ready(&mut store), [b"a", b"b"]);
+        store.remove(DB, b"a").unwrap();
+        assert_eq!(ready(&mut store), Vec::<Vec<u8>>::new(), "a key that goes is not ready");
+        push(&mut store, b"a");
+        assert_eq!(ready(&mut store), [b"a"]);
+        // Keys that come with another name or from another database are told, too.
+        store.rename(DB, b"other", b"b").unwrap();
+        assert_eq!(ready(&mut store), [b"b"]);
+        store.swap(DB, DbId(1)).unwrap();
+        // A swap tells of keys that went, too; who waits on them finds none and goes on waiting.
+        ready(&mut store);
+        store.swap(DB, DbId(1)).unwrap();
+        let mut both = ready(&mut store);
+        both.sort();
+        assert_eq!(both, [b"a", b"b"]);
+        let mut other = Store::create(StoreConfig::default()).unwrap();
+        all.await_all(&mut other);
+        push(&mut other, b"a");
+        assert_eq!(ready(&mut other), [b"a"]);
+    }
+}
