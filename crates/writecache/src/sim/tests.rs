@@ -5,6 +5,7 @@
 use quire_device::{Action, DeviceError, errno};
 
 use crate::cache_state::{AppendOutcome, BlockVersion, NextJob};
+use crate::error::CacheError;
 use crate::ids::BlockAddr;
 use crate::policy::{AdmissionPolicy, AdmissionReason};
 use crate::sim::{AREA_BYTES, RULES, Under, VOLUMES, World, block_of};
@@ -54,7 +55,7 @@ fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed(
     for seed in 2000..2000 + 120 * scale() {
         let mut world = World::new(seed, AdmissionPolicy::EVERY[seed as usize % 6]);
         for _ in 0..3 {
-            world.sick = true;
+            world.faults.sick = true;
             for _ in 0..(40 + world.rng.below(300)) {
                 world.step();
             }
@@ -65,6 +66,71 @@ fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed(
         }
         world.settle();
     }
+}
+
+#[test]
+fn a_full_device_that_is_tried_again_gets_no_more_of_the_log_until_it_has_taken_something() {
+    let mut world = World::new(1, AdmissionPolicy::All);
+    let (id, full) = (VOLUMES[0], DeviceError::from_errno(Action::Write, "slow", errno::ENOSPC));
+    let log = |world: &mut World, block: u64| {
+        let seqno = world.next_seqno();
+        world.cache_state.grow(id, (block + 1) * 4096);
+        let items = [(World::item(BlockAddr { volume: id, block }, seqno), AdmissionReason::SlowDead)];
+        let AppendOutcome::Job { job, .. } = world.cache_state.begin_log(&items, true, 1, 0) else { return false };
+        let result = job.run(&*world.fast, &world.buffers);
+        world.cache_state.finish_log(&job, &result, 0);
+        true
+    };
+    world.cache_state.lose_slow(id, &full, 0);
+    let logged = (0..100).find(|block| !log(&mut world, *block)).unwrap();
+    assert!((5..20).contains(&logged), "{logged} blocks are a quarter");
+    assert!(matches!(world.cache_state.check_room(id), Err(CacheError::SlowFull { volume, .. }) if volume == id));
+    assert!(world.cache_state.check_room(VOLUMES[1]).is_ok());
+    assert!(world.cache_state.check_control_room(id).is_ok(), "a truncation gives some of the share back");
+    assert!(world.cache_state.revive(u64::MAX) && world.cache_state.volumes[&id].alive().is_some());
+    assert!(!log(&mut world, logged), "it has taken nothing yet");
+    assert!(world.cache_state.check_room(id).is_ok(), "it may take something soon");
+    world.check_refused();
+    world.settles = true;
+    assert!(world.drain());
+    world.run(0);
+    world.finish(0);
+    assert!(!world.cache_state.volumes[&id].is_refused() && log(&mut world, logged), "it has");
+    world.check_refused();
+}
+
+#[test]
+fn what_one_volume_refuses_holds_up_no_other_and_loses_nothing() {
+    let (mut relocated, mut truncated) = (0, 0);
+    for seed in 4000..4000 + 80 * scale() {
+        let mut world = World::new(seed, AdmissionPolicy::EVERY[seed as usize % 6]);
+        for _ in 0..world.rng.below(150) {
+            world.step();
+        }
+        let refused = VOLUMES[seed as usize % 2];
+        world.faults.refuses = Some(refused);
+        for _ in 0..3 {
+            for _ in 0..(100 + world.rng.below(400)) {
+                world.step();
+                world.check_refused();
+            }
+            world.check_newest();
+            truncated += usize::from(world.cache_state.volumes[&refused].truncations.open().is_some());
+            if world.rng.below(2) == 0 {
+                let written = world.write_past(refused);
+                assert!(written > 40, "seed {seed}: only {written} writes got on");
+                world.check_newest();
+                world.check_refused();
+            }
+            relocated += world.cache_state.stats.relocated_bytes;
+            if world.rng.below(2) == 0 {
+                world = world.lose_power();
+            }
+        }
+        world.faults.refuses = None;
+        world.settle();
+    }
+    assert!(relocated > 0 && truncated > 0, "{relocated} bytes relocated, {truncated} times truncations were open");
 }
 
 #[test]
