@@ -50,6 +50,7 @@ fn check(found: &RecoveredLog, device_bytes: u64) {
     for record in &found.records {
         assert!(record.lsn >= end && record.end > record.lsn && record.end <= found.head_lsn);
         assert!(record.first_block.checked_add(u64::from(record.block_count)).is_some());
+        assert!(record.floor <= record.volume_len);
         end = record.end;
     }
 }
@@ -119,6 +120,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![vec![], vec![WHOLE], [&[WHOLE], &valid()[..9000]].concat(), vec![RESEAL]];
     let headers: Vec<usize> =
         (0..valid().len() / HEADER_BYTES).map(|index| index * HEADER_BYTES).filter(|&at| is_header(at)).collect();
+    // A truncation becomes one that stands for several: its kind, and a length below its own.
+    for at in headers.iter().filter(|at| valid()[**at + 44] == 2) {
+        let place = |offset: usize| ((at + offset) as u32).to_le_bytes();
+        let ([k0, k1, k2, _], [f0, f1, f2, _]) = (place(44), place(88));
+        for floor in [0, 7, 255] {
+            seeds.push(vec![RESEAL, k0, k1, k2, 1, 6, f0, f1, f2, 2, floor, floor]);
+        }
+    }
     for number in 0..200_u32 {
         let base = if number % 3 == 0 { 4096 * rng.index(2) } else { headers[rng.index(headers.len())] };
         let at = ((base + rng.index(72)) as u32).to_le_bytes();

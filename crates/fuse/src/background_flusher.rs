@@ -1,6 +1,6 @@
 //! The thread that does what no request does: it gives files their times of writing, ends volumes of which nothing is
 //! pending, tries files again whose device was full, flushes new files that no program flushed, reaps orphans, and writes
-//! figures down. It tells of a file that holds write-back up.
+//! figures down. It tells of a file that can't be written to while the log holds bytes for it.
 //!
 //! Relies on [`Engine`] for each of these. What the thread can't do in one round it does in the next.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::inodes::Inode;
-use crate::stuck_writeback::StuckWriteback;
+use crate::stuck_writeback::{RefusedFile, StuckWriteback};
 
 /// Between two rounds.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -68,13 +68,26 @@ fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut())
 
 fn tell_of_stuck(engine: &Engine, stuck: &mut StuckWriteback) {
     let progress = engine.cache.progress();
-    let Some(volume) = stuck.news(&progress) else { return };
+    let Some(RefusedFile { volume, is_stuck }) = stuck.news(&progress) else { return };
     let path = engine.inodes.all().iter().find(|inode| inode.volume() == Some(volume)).map(|inode| inode.path());
+    let path = path.as_deref().unwrap_or("a removed file");
+    let (log_used_percent, log_refused_percent) = (progress.used_percent, progress.refused_percent);
+    if is_stuck {
+        tracing::warn!(
+            path,
+            log_used_percent,
+            log_refused_percent,
+            "this file can't be written to, and the log is not freed, since most of it is of such files: when it is full, writes \
+             to other files may fail, too. Mend or remove the file, or make room"
+        );
+        return;
+    }
     tracing::warn!(
-        path = path.as_deref().unwrap_or("a removed file"),
-        log_used_percent = progress.used_percent,
-        "this file can't be written to, and the log is not freed behind what it holds for it: when the log is full, writes to \
-         all files fail. Mend or remove the file, or make room"
+        path,
+        log_used_percent,
+        log_refused_percent,
+        "this file can't be written to: the log keeps what it holds for it, and other files go on. Writes to it fail once such \
+         files have a quarter of the log. Mend or remove the file, or make room"
     );
 }
 

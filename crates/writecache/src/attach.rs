@@ -45,8 +45,11 @@ impl SharedCache {
             if cache_state.volumes.get(&spec.id).is_some_and(is_taken) {
                 return Err(CacheError::Attached(spec.id));
             }
-            // Unless it was truncated meanwhile.
-            if cache_state.volumes.get(&spec.id).and_then(|volume| volume.truncations.open()) == known.open_truncation {
+            // Unless it was truncated meanwhile, or a record is on its way that says the same of it once more: that would have the
+            // device truncated again after a crash.
+            let volume = cache_state.volumes.get(&spec.id);
+            let is_same = volume.and_then(|volume| volume.truncations.open()) == known.open_truncation;
+            if is_same && !volume.is_some_and(|volume| volume.truncations.is_under_way()) {
                 break (cache_state, known, device_len);
             }
         };
@@ -82,7 +85,7 @@ impl SharedCache {
             let is_moving =
                 |truncation: OpenTruncation| cache_state.is_moving_beyond(id, truncation.floor / BLOCK_BYTES as u64);
             let is_cutting = volume.truncations.is_under_way() || open_truncation.is_some_and(is_moving);
-            if volume.device.is_none() || !(cache_state.drains_to(id) || is_cutting) {
+            if !is_cutting && (volume.device.is_none() || !cache_state.drains_to(id)) {
                 let len = volume.device.is_some().then_some(volume.len);
                 return Ok(Known { open_truncation, len });
             }

@@ -19,7 +19,8 @@
 //! A reader takes the newer superblock and walks from its `tail_lsn`. After a valid record it goes on behind it; where
 //! there is none it tries every granule up to [`IN_FLIGHT_BYTES`] further, since a record that was acknowledged is never
 //! further behind one that was not. Of each block the version with the highest lsn counts. A `Truncate` makes earlier records
-//! of its volume beyond its length void; one that isn't followed by a `TruncateDone` is carried out again. If the new end lies
+//! of its volume beyond its length void; one that isn't followed by a `TruncateDone` is carried out again, as is an
+//! `OpenTruncation`, which stands for those before it. If the new end lies
 //! within a block that the log or the memory holds, the `Truncate` brings that block along, with zeros behind the end.
 //!
 //! Where no valid record is, one may have been cut off by a crash before it was acknowledged, or one that was acknowledged
@@ -42,11 +43,11 @@ pub const MAGIC: [u8; 8] = *b"QUIREWCH";
 /// First bytes of a record.
 pub const RECORD_MAGIC: [u8; 8] = *b"QWCREC01";
 /// Version of the format that is written. Any change raises it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Oldest version that is read.
 pub const OLDEST_VERSION: u32 = 1;
-/// Newest version that is read: 2 has [`RecordHeader::done_lsn`].
-pub const NEWEST_VERSION: u32 = 2;
+/// Newest version that is read: 2 has [`RecordHeader::done_lsn`], 3 has [`RecordKind::OpenTruncation`].
+pub const NEWEST_VERSION: u32 = 3;
 /// What a device writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 /// Bytes of a superblock.
@@ -205,6 +206,9 @@ pub enum RecordKind {
     TruncateDone,
     /// The volume is gone: earlier blocks are void.
     Forget,
+    /// The volume may lack truncations that came before, and of which no record need be left: it is to be made
+    /// [`RecordHeader::floor`] bytes long and then `volume_len`, before anything else is written there. Makes no block void.
+    OpenTruncation,
     /// A crash left no record from here to `volume_len`, an lsn, and none is missed: what was being written there had not
     /// been acknowledged.
     Spare,
@@ -219,12 +223,18 @@ impl RecordKind {
             Self::TruncateDone => 3,
             Self::Forget => 4,
             Self::Spare => 5,
+            Self::OpenTruncation => 6,
         }
+    }
+
+    /// Whether the log keeps it until the volume has been truncated.
+    pub fn is_truncation(self) -> bool {
+        matches!(self, Self::Truncate | Self::OpenTruncation)
     }
 
     /// The kind of a number.
     pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Write, Self::Truncate, Self::TruncateDone, Self::Forget, Self::Spare]
+        [Self::Write, Self::Truncate, Self::TruncateDone, Self::Forget, Self::Spare, Self::OpenTruncation]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -259,8 +269,10 @@ pub struct RecordHeader {
     /// Truncate done: the truncations of the volume whose records end here or before are durable on it. 0, as in version 1:
     /// all before this record.
     pub done_lsn: U64,
+    /// Open truncation: the lowest of the lengths, at most `volume_len`. Else 0.
+    pub floor: U64,
     /// Zero.
-    pub unused: [u8; 416],
+    pub unused: [u8; 408],
     /// XXH3 of all bytes before.
     pub checksum: U64,
 }
@@ -300,6 +312,7 @@ const _: () = {
     assert!(offset_of!(RecordHeader, block_count) == 40 && offset_of!(RecordHeader, kind) == 44);
     assert!(offset_of!(RecordHeader, volume_len) == 48 && offset_of!(RecordHeader, blocks_checksum) == 56);
     assert!(offset_of!(RecordHeader, previous_end) == 64 && offset_of!(RecordHeader, settled_lsn) == 72);
-    assert!(offset_of!(RecordHeader, done_lsn) == 80 && offset_of!(RecordHeader, unused) == 88);
+    assert!(offset_of!(RecordHeader, done_lsn) == 80 && offset_of!(RecordHeader, floor) == 88);
+    assert!(offset_of!(RecordHeader, unused) == 96);
     assert!(offset_of!(RecordHeader, checksum) == 504);
 };

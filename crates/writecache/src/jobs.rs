@@ -40,6 +40,8 @@ pub struct RecordDraft {
     pub volume_len: u64,
     /// See [`RecordHeader::done_lsn`].
     pub done_lsn: u64,
+    /// See [`RecordHeader::floor`].
+    pub floor: u64,
     /// Its blocks.
     pub pieces: Vec<BlockData>,
 }
@@ -57,6 +59,8 @@ pub struct LogJob {
     pub area: u64,
     /// Others may wait for what it writes.
     pub is_awaited: bool,
+    /// Its blocks lie further back in the log already.
+    pub is_relocation: bool,
 }
 
 impl LogJob {
@@ -99,7 +103,8 @@ impl LogJob {
             previous_end: draft.previous_end.into(),
             settled_lsn: draft.settled.into(),
             done_lsn: draft.done_lsn.into(),
-            unused: [0; 416],
+            floor: draft.floor.into(),
+            unused: [0; 408],
             checksum: 0.into(),
         };
         header.checksum = header.own_checksum().into();
@@ -224,6 +229,51 @@ impl TruncateJob {
     }
 }
 
+/// A block, its position in the log, and up to where its record says that the volume reaches.
+pub type LoggedBlock = (BlockAddr, u64, u64);
+
+/// Blocks and truncations to be moved to the head of the log, since their volumes can't be written to and the log is to be
+/// freed behind them.
+pub struct RelocationJob {
+    /// Blocks in order of place.
+    pub blocks: Vec<LoggedBlock>,
+    /// Volumes of which truncations are to be moved that their devices lack.
+    pub truncated: Vec<VolumeId>,
+    /// Most bytes of the log that their new records take.
+    pub bytes: u64,
+    /// Bytes of the area.
+    pub area: u64,
+}
+
+impl RelocationJob {
+    /// Reads the blocks, in order.
+    ///
+    /// # Errors
+    /// The fast device fails.
+    pub fn read(&self, fast: &dyn Device, buffers: &BufferPool) -> Result<Vec<BlockData>, DeviceError> {
+        let len = self.blocks.len() * BLOCK_BYTES;
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let buffer = buffers.take(len)?;
+        let extents = log_extents(self.blocks.iter().map(|&(_, position, _)| position), self.area);
+        let mut transfer = Transfer { direction: Direction::Read, buffer, extents, tag: 0 };
+        let result = fast.run(&mut transfer).map(|()| BlockData::split_blocks(&transfer.buffer[..len]));
+        buffers.put(transfer.buffer);
+        result
+    }
+}
+
+/// Where blocks at these positions lie on the fast device, to be read into a buffer in this order.
+fn log_extents(positions: impl Iterator<Item = u64>, area: u64) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    for (index, position) in positions.enumerate() {
+        let offset = AREA_OFFSET + position % area;
+        join(&mut extents, Extent { offset, start: index * BLOCK_BYTES, len: BLOCK_BYTES });
+    }
+    extents
+}
+
 /// Which device stopped a write-back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DrainError {
@@ -303,11 +353,7 @@ impl DrainJob {
         let volume = blocks[0].0.volume;
         let Some(target) = self.targets.iter().find(|target| target.volume == volume) else { return Ok(()) };
         let buffer = buffers.take(blocks.len() * BLOCK_BYTES).map_err(DrainError::Fast)?;
-        let mut extents = Vec::new();
-        for (index, &(_, position)) in blocks.iter().enumerate() {
-            let offset = AREA_OFFSET + position % self.area;
-            join(&mut extents, Extent { offset, start: index * BLOCK_BYTES, len: BLOCK_BYTES });
-        }
+        let extents = log_extents(blocks.iter().map(|&(_, position)| position), self.area);
         let mut transfer = Transfer { direction: Direction::Read, buffer, extents, tag: 0 };
         let mut kept: Vec<BlockAddr> = blocks.iter().map(|(addr, _)| *addr).collect();
         if let Err(error) = fast.run(&mut transfer) {
@@ -364,12 +410,13 @@ pub fn mark_gaps(found: &RecoveredLog, fast: &dyn Device, buffers: &BufferPool) 
         first: BlockAddr { volume: VolumeId(0), block: 0 },
         volume_len: gap.end,
         done_lsn: 0,
+        floor: 0,
         pieces: Vec::new(),
     };
     for gaps in found.gaps.chunks(GAPS_AT_ONCE) {
         let drafts = gaps.iter().map(draft).collect();
         let (identity, granule, area) = (found.identity, found.granule_bytes, found.area_bytes);
-        LogJob { drafts, identity, granule, area, is_awaited: false }.run(fast, buffers)?;
+        LogJob { drafts, identity, granule, area, is_awaited: false, is_relocation: false }.run(fast, buffers)?;
     }
     Ok(())
 }

@@ -56,7 +56,8 @@ pub struct PendingTruncations {
     pending: Vec<Pending>,
     /// The volume's length is being changed: blocks from here on must hold still.
     pub truncating: Option<u64>,
-    /// A job carries out those that the device lacks, up to the one whose record ends here.
+    /// A job carries out those that the device lacks, or a record says anew what they are, up to the one whose record ends
+    /// here.
     under_way_upto: Option<u64>,
     /// The dead log may hold another one, that no program was told of: should that log come back, it would be carried out.
     pub is_uncertain: bool,
@@ -80,7 +81,27 @@ impl PendingTruncations {
         self.pending.push(Pending { floor: len, len, first_end_lsn: end_lsn, end_lsn, on_device: false });
     }
 
-    /// A job carries out what [`PendingTruncations::open`] says.
+    /// As [`PendingTruncations::push_apart`], but it stands for several, of which `floor` is the lowest length.
+    pub fn push_open(&mut self, floor: u64, len: u64, end_lsn: u64) {
+        self.pending.push(Pending { floor, len, first_end_lsn: end_lsn, end_lsn, on_device: false });
+    }
+
+    /// A durable record, which ends at `end_lsn`, stands for those that were open at [`PendingTruncations::begin`]: their own
+    /// are not needed any more. What came since is newer than it.
+    pub fn relocated(&mut self, end_lsn: u64) {
+        // A volume that took this one's number has newer ones.
+        let Some(upto) = self.under_way_upto.take_if(|upto| *upto < end_lsn) else { return };
+        let is_moved = |truncation: &Pending| !truncation.on_device && truncation.end_lsn <= upto;
+        let Some(at) = self.pending.iter().position(is_moved) else { return };
+        let moved: Vec<Pending> = self.pending.extract_if(.., |truncation| is_moved(truncation)).collect();
+        let (floor, len) = (moved.iter().map(|moved| moved.floor).min(), moved.last().map(|moved| moved.len));
+        if let Some((floor, len)) = floor.zip(len) {
+            let one = Pending { floor, len, first_end_lsn: end_lsn, end_lsn, on_device: false };
+            self.pending.insert(at, one);
+        }
+    }
+
+    /// A job carries out what [`PendingTruncations::open`] says, or a record says it anew.
     pub fn begin(&mut self) {
         self.under_way_upto = self.open().map(|truncation| truncation.end_lsn);
     }
@@ -90,7 +111,7 @@ impl PendingTruncations {
         self.under_way_upto = None;
     }
 
-    /// Whether a job carries truncations out.
+    /// Whether a job carries truncations out, or a record that stands for them is on its way.
     pub fn is_under_way(&self) -> bool {
         self.under_way_upto.is_some()
     }
@@ -178,6 +199,30 @@ mod tests {
         assert_eq!((truncations.fence(), truncations.floor()), (7000, u64::MAX));
         truncations.close(4096);
         assert!(truncations.is_empty());
+    }
+
+    #[test]
+    fn one_record_stands_for_all_that_were_open_when_it_was_begun_and_comes_before_what_came_since() {
+        let mut truncations = PendingTruncations::default();
+        truncations.push(7000, 512);
+        truncations.begin();
+        truncations.end();
+        truncations.carried_out(512);
+        truncations.push(5000, 1024);
+        truncations.push(9000, 2048);
+        truncations.begin();
+        truncations.push(8000, 4096);
+        truncations.relocated(3072);
+        assert!(!truncations.is_under_way() && !truncations.lacks(1024) && !truncations.lacks(2048));
+        assert!(truncations.lacks(3072) && truncations.lacks(4096));
+        assert_eq!(truncations.open(), Some(OpenTruncation { len: 8000, floor: 5000, end_lsn: 4096 }));
+        assert_eq!((truncations.fence(), truncations.untold()), (5000, Some(512)));
+        truncations.close(2048);
+        assert_eq!(truncations.open(), Some(OpenTruncation { len: 8000, floor: 5000, end_lsn: 4096 }));
+        truncations.clear();
+        truncations.begin();
+        truncations.relocated(5120);
+        assert!(truncations.is_empty(), "the volume is gone");
     }
 
     #[test]

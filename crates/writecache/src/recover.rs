@@ -107,6 +107,8 @@ pub struct LogRecord {
     pub volume_len: u64,
     /// Of a `TruncateDone`: where the record of the last truncation ends that it is about; 0: the one before it.
     pub done_lsn: u64,
+    /// Of an `OpenTruncation`: the lowest of the lengths that the volume may lack.
+    pub floor: u64,
 }
 
 /// A log as found.
@@ -361,7 +363,9 @@ impl Scan<'_, '_> {
         let holds_blocks = match kind {
             RecordKind::Write => (1..=MOST_BLOCKS).contains(&count),
             RecordKind::Truncate => count <= 1,
-            RecordKind::TruncateDone | RecordKind::Forget | RecordKind::Spare => count == 0,
+            RecordKind::TruncateDone | RecordKind::Forget | RecordKind::Spare | RecordKind::OpenTruncation => {
+                count == 0
+            }
         };
         if !holds_blocks || first_block > MOST_BLOCK {
             return Ok(None);
@@ -381,8 +385,8 @@ impl Scan<'_, '_> {
         if end < lsn + len || end > limit || !end.is_multiple_of(granule) {
             return Ok(None);
         }
-        let done_lsn = header.done_lsn.get();
-        let record = LogRecord { lsn, end, kind, volume, first_block, block_count: count, volume_len, done_lsn };
+        let (done_lsn, floor) = (header.done_lsn.get(), header.floor.get().min(volume_len));
+        let record = LogRecord { lsn, end, kind, volume, first_block, block_count: count, volume_len, done_lsn, floor };
         // No record can speak of what comes after it.
         let settled = header.settled_lsn.get().min(lsn);
         Ok(Some(Trailed { record, previous_end: header.previous_end.get(), settled }))

@@ -4,7 +4,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::IN_FLIGHT_BYTES;
+use crate::format::{IN_FLIGHT_BYTES, MOST_BLOCKS, record_bytes};
+use crate::ids::BLOCK_BYTES;
+
+/// Besides the largest record, what relocating one may take: where its blocks lie apart, at the end of a lap.
+const RELOCATION_SLACK_BYTES: u64 = 3 * 8192;
+
+/// What a record is for: how much of the log it must leave free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordPurpose {
+    /// It may as well go elsewhere, or wait.
+    Ordinary,
+    /// It can't wait: it leaves free only what relocation needs.
+    Privileged,
+    /// It moves blocks from the tail to the head, so that the tail can move on. It leaves nothing free: else a full log whose
+    /// tail can't be written back would stay full.
+    Relocation,
+}
 
 /// Why there is no place for a record now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +54,8 @@ pub struct Ring {
     head: u64,
     /// Kept free for records that can't wait.
     reserve_bytes: u64,
+    /// Kept free for relocation.
+    relocation_bytes: u64,
     in_flight_bytes: u64,
     /// Unfinished records: where they begin, and where the gap before them began.
     unfinished: BTreeMap<u64, u64>,
@@ -47,7 +65,17 @@ impl Ring {
     /// A ring whose records lie between `tail` and `head`.
     pub fn new(area_bytes: u64, tail: u64, head: u64) -> Self {
         let in_flight_bytes = IN_FLIGHT_BYTES.min(area_bytes);
-        Self { area_bytes, tail, head, reserve_bytes: area_bytes / 16, in_flight_bytes, unfinished: BTreeMap::new() }
+        let mut ring = Self {
+            area_bytes,
+            tail,
+            head,
+            reserve_bytes: area_bytes / 16,
+            relocation_bytes: 0,
+            in_flight_bytes,
+            unfinished: BTreeMap::new(),
+        };
+        ring.relocation_bytes = ring.most_record_bytes() + RELOCATION_SLACK_BYTES;
+        ring
     }
 
     /// Where the oldest record that counts may begin.
@@ -75,17 +103,31 @@ impl Ring {
         self.unfinished.keys().copied()
     }
 
-    /// Largest record that is sure to find a place in an empty log, wherever that begins.
-    pub fn most_record_bytes(&self) -> u64 {
-        (self.area_bytes / 4).min(self.in_flight_bytes / 2)
+    /// Bytes that are free, what is kept included.
+    pub fn free_bytes(&self) -> u64 {
+        self.area_bytes - self.used_bytes()
     }
 
-    /// A place for a record of `len` bytes. `privileged` records may use what is kept free.
+    /// Bytes from the head to the end of the area: a longer record begins at the next lap.
+    pub fn lap_bytes(&self) -> u64 {
+        self.area_bytes - self.head % self.area_bytes
+    }
+
+    /// Largest record: so small a part of the log that room to relocate it is always kept.
+    pub fn most_record_bytes(&self) -> u64 {
+        (self.area_bytes / 16).min(record_bytes(BLOCK_BYTES as u64, MOST_BLOCKS))
+    }
+
+    /// A place for a record of `len` bytes.
     ///
     /// # Errors
     /// There is none now.
-    pub fn take(&mut self, len: u64, privileged: bool) -> Result<LogExtent, NoRoom> {
-        let kept = if privileged { 0 } else { self.reserve_bytes };
+    pub fn take(&mut self, len: u64, purpose: RecordPurpose) -> Result<LogExtent, NoRoom> {
+        let kept = match purpose {
+            RecordPurpose::Ordinary => self.reserve_bytes + self.relocation_bytes,
+            RecordPurpose::Privileged => self.relocation_bytes,
+            RecordPurpose::Relocation => 0,
+        };
         if len > self.most_record_bytes() {
             return Err(NoRoom::Never);
         }
@@ -106,12 +148,12 @@ impl Ring {
 
     /// Whether an ordinary record of `len` bytes would find a place.
     pub fn has_room(&self, len: u64) -> bool {
-        self.clone_without_records().take(len, false).is_ok()
+        self.clone_without_records().take(len, RecordPurpose::Ordinary).is_ok()
     }
 
     /// Whether a privileged record of `len` bytes would find a place.
     pub fn has_room_reserved(&self, len: u64) -> bool {
-        self.clone_without_records().take(len, true).is_ok()
+        self.clone_without_records().take(len, RecordPurpose::Privileged).is_ok()
     }
 
     fn clone_without_records(&self) -> Self {
@@ -134,34 +176,40 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use super::RecordPurpose::{Ordinary, Privileged, Relocation};
+
     #[test]
     fn a_record_never_wraps_and_never_covers_one_that_counts() {
-        let mut ring = Ring::new(64 << 10, 0, 0);
+        let mut ring = Ring::new(256 << 10, 0, 0);
         let mut spans = Vec::new();
         assert_eq!(ring.most_record_bytes(), 16 << 10);
-        while let Ok(span) = ring.take(9 << 10, true) {
+        while let Ok(span) = ring.take(9 << 10, Relocation) {
             ring.finish(span.lsn);
             spans.push(span);
         }
-        assert_eq!(spans.len(), 7, "63 of 64 KiB");
-        assert_eq!(ring.take(9 << 10, true), Err(NoRoom::Full));
+        assert_eq!(spans.len(), 28, "252 of 256 KiB");
+        assert_eq!((ring.free_bytes(), ring.lap_bytes()), (4 << 10, 4 << 10));
+        assert_eq!(ring.take(9 << 10, Relocation), Err(NoRoom::Full));
         ring.free_up_to(spans[0].end);
-        let next = LogExtent { lsn: 64 << 10, end: 73 << 10, previous_end: 63 << 10, settled: 63 << 10 };
-        assert_eq!(ring.take(9 << 10, true), Ok(next), "the next lap, behind a gap");
-        assert_eq!(ring.settled(), 63 << 10, "that one is not finished");
+        let next = LogExtent { lsn: 256 << 10, end: 265 << 10, previous_end: 252 << 10, settled: 252 << 10 };
+        assert_eq!(ring.take(9 << 10, Relocation), Ok(next), "the next lap, behind a gap");
+        assert_eq!(ring.settled(), 252 << 10, "that one is not finished");
         ring.finish(next.lsn);
-        assert_eq!(ring.settled(), 73 << 10);
+        assert_eq!(ring.settled(), 265 << 10);
     }
 
     #[test]
-    fn some_space_is_kept_for_the_privileged() {
-        let mut ring = Ring::new(64 << 10, 0, 0);
-        while let Ok(span) = ring.take(1 << 10, false) {
-            ring.finish(span.lsn);
-        }
-        assert_eq!(ring.used_bytes(), 60 << 10);
-        assert!(ring.take(4 << 10, true).is_ok());
-        assert_eq!(ring.take(1 << 30, true), Err(NoRoom::Never));
+    fn some_space_is_kept_for_the_privileged_and_room_to_move_the_largest_record_for_relocation() {
+        let mut ring = Ring::new(256 << 10, 0, 0);
+        let mut fill = |purpose| {
+            while let Ok(span) = ring.take(1 << 10, purpose) {
+                ring.finish(span.lsn);
+            }
+            assert!(ring.take(1 << 30, purpose) == Err(NoRoom::Never));
+            ring.free_bytes()
+        };
+        assert_eq!([Ordinary, Privileged, Relocation].map(&mut fill), [56 << 10, 40 << 10, 0]);
+        assert!(!ring.has_room_reserved(512));
     }
 
     proptest! {
@@ -174,7 +222,7 @@ mod tests {
             let mut open: Vec<(u64, u64)> = Vec::new();
             for (blocks, finishes, which) in steps {
                 let before = ring.head;
-                match ring.take(blocks * 4096 + 512, true) {
+                match ring.take(blocks * 4096 + 512, Relocation) {
                     Ok(span) => open.push((span.lsn, before)),
                     Err(NoRoom::Full) => ring.free_up_to(open.first().map_or(ring.head, |&(_, began)| began)),
                     Err(_) => {}

@@ -166,6 +166,10 @@ pub struct CacheStats {
     pub written_back_bytes: u64,
     /// Bytes in the log that were replaced there by newer ones before write-back reached them.
     pub absorbed_bytes: u64,
+    /// Bytes of blocks that were moved from the tail of the log to its head, since their volumes can't be written to.
+    pub relocated_bytes: u64,
+    /// Blocks in the log of volumes that can't be written to.
+    pub refused_blocks: u64,
     /// Bytes of blocks of logs that were written again as they were, and so not at all.
     pub unchanged_bytes: u64,
     /// Flushes of slow devices.

@@ -142,7 +142,7 @@ impl SharedCache {
                 if let Some(volume) = cache_state.volumes.get_mut(&truncation.id) {
                     volume.truncations.truncating = None;
                 }
-                cache_state.check_room(truncation.id)?;
+                cache_state.check_control_room(truncation.id)?;
                 cache_state.drain_now();
                 self.call_drain();
             }

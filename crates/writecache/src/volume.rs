@@ -106,6 +106,9 @@ pub struct VolumeFlush {
     pub unsynced: bool,
     /// When the oldest version was written that has not been flushed.
     pub unflushed_since_ns: Option<u64>,
+    /// The device was full and is being tried again: until it has taken something, the volume counts as one that can't be
+    /// written to. Else a writer could have its way with the log for a moment at each attempt.
+    pub is_on_trial: bool,
 }
 
 /// A slow device.
@@ -175,7 +178,7 @@ impl Volume {
         self.growth = growth;
         self.dead = None;
         self.truncations.end();
-        self.flush.len_change = None;
+        (self.flush.len_change, self.flush.is_on_trial) = (None, false);
         self.tail.forget();
         (self.jobs, self.flush.is_under_way) = (0, false);
     }
@@ -196,6 +199,11 @@ impl Volume {
     /// The device, if it can be written to.
     pub fn alive(&self) -> Option<&Arc<dyn Device>> {
         self.device.as_ref().filter(|_| self.dead.is_none())
+    }
+
+    /// Whether it can't be written to, as far as is known.
+    pub fn is_refused(&self) -> bool {
+        self.alive().is_none() || self.flush.is_on_trial
     }
 
     /// Whether a block must go nowhere because the volume is being truncated.

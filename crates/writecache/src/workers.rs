@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::cache_state::{CacheState, NextJob};
 use crate::error::CacheError;
 use crate::ids::BlockAddr;
-use crate::jobs::DrainWatch;
+use crate::jobs::{DrainWatch, RelocationJob};
 use crate::log_identity::{self, LogIdentity, LogState};
 use crate::shared::SharedCache;
-use crate::tasks::TaskId;
+use crate::tasks::{Criticality, TaskId};
 use crate::writeback_rate::{WritebackPressure, pause};
 
 /// Blocks that write-back moves between two looks at the pressure, and runs in which they may lie.
@@ -115,8 +115,14 @@ fn write_back(shared: &SharedCache) {
             continue;
         }
         let Some(mut job) = cache_state.begin_drain(shared.config.batch_bytes, STEP_BLOCKS, STEP_RUNS) else {
+            let relocation = cache_state.begin_relocation(shared.config.batch_bytes, STEP_BLOCKS);
             let over = cache_state.salvage_is_over();
             drop(cache_state);
+            if let Some(job) = relocation {
+                relocate(shared, &job);
+                cache_state = shared.cache_state();
+                continue;
+            }
             if over {
                 end_salvage(shared);
             }
@@ -134,6 +140,31 @@ fn write_back(shared: &SharedCache) {
         shared.cache_state().finish_drain(&job, &result, took_ns, shared.now_ns());
         shared.announce();
         cache_state = shared.cache_state();
+    }
+}
+
+/// Moves blocks from the log's tail to its head, a step of write-back's size at a time, with the same pauses between them.
+fn relocate(shared: &SharedCache, job: &RelocationJob) {
+    let began = Instant::now();
+    let read = job.read(&*shared.fast, &shared.buffers);
+    if let Err(error) = &read {
+        tracing::error!(%error, "the fast device of the write cache failed");
+    }
+    let pieces = read.as_deref().unwrap_or_default();
+    let log_job = shared.cache_state().begin_relocated(job, pieces, shared.now_ns());
+    if let Some(log_job) = &log_job {
+        shared.run_log(log_job, Criticality::default());
+    }
+    let pressure = {
+        let mut cache_state = shared.cache_state();
+        cache_state.end_relocation(read.err());
+        pressure(shared, &cache_state)
+    };
+    shared.announce();
+    // Newer records, or unfinished ones, were in the way.
+    let rest = if log_job.is_none() { LEAST_SLEEP } else { pause(&pressure, began.elapsed()) };
+    if !rest.is_zero() && !shared.stop.load(Ordering::Relaxed) {
+        drop(shared.wait_drain(shared.cache_state(), rest));
     }
 }
 

@@ -311,7 +311,7 @@ impl WriteCache {
         self.shared.rouse();
         let mut cache_state = self.shared.cache_state();
         let result = loop {
-            let stuck = cache_state.drain_state().stuck_on;
+            let stuck = cache_state.stuck_on();
             let done = cache_state.cached_blocks() == 0 && cache_state.oldest_ns().is_none();
             if done || cache_state.fast.dead.is_some() && cache_state.fast.salvaged {
                 break Ok(());
@@ -380,6 +380,7 @@ impl WriteCache {
             let mut stats = cache_state.stats.clone();
             stats.reasons = cache_state.trace.counts();
             stats.cached_blocks = cache_state.cached_blocks();
+            stats.refused_blocks = cache_state.log.refused.logged_blocks();
             stats.log_used_bytes = cache_state.log.ring.used_bytes();
             stats.log_bytes = cache_state.log.ring.area_bytes();
             stats.pending_bytes = cache_state.pending_bytes() as u64;
@@ -413,7 +414,9 @@ impl WriteCache {
             batches: state.batches,
             bytes_per_s: state.bytes_per_s,
             eta_ms: eta_ms(cache_state.cached_blocks(), state.bytes_per_s),
-            stuck_on: state.stuck_on,
+            stuck_on: cache_state.stuck_on(),
+            refused: cache_state.log.refused.with_blocks(),
+            refused_percent: cache_state.refused_percent(),
         }
     }
 

@@ -59,8 +59,12 @@ pub struct WritebackProgress {
     pub bytes_per_s: u64,
     /// How long it would take to write everything back at that rate; `None` while that is unknown.
     pub eta_ms: Option<u64>,
-    /// The volume that holds write-back up because it can't be written to.
+    /// The volume that holds write-back up because it can't be written to, while what the log holds of it can't be moved along.
     pub stuck_on: Option<VolumeId>,
+    /// A volume of which the log holds blocks and that can't be written to.
+    pub refused: Option<VolumeId>,
+    /// Share of the log that blocks of such volumes have, in percent.
+    pub refused_percent: u8,
 }
 
 /// Time to move `blocks` at `bytes_per_s`.

@@ -376,7 +376,7 @@ fn set_version(fast: &mut [u8], place: usize, version: u8) {
 fn a_log_of_every_version_so_far_opens() {
     let (homes, wanted) = crashed();
     let witness = homes.slow.bytes("witness").unwrap();
-    for version in 1..=2 {
+    for version in 1..=3 {
         let mut fast = homes.fast.bytes("fast").unwrap();
         set_version(&mut fast, 0, version);
         set_version(&mut fast, 4096, version);
@@ -394,12 +394,12 @@ fn a_log_of_a_newer_version_is_refused_by_name_and_left_as_it_is() {
     let witness = homes.slow.bytes("witness").unwrap();
     for places in [&[0, 4096][..], &[0], &[4096]] {
         let mut fast = homes.fast.bytes("fast").unwrap();
-        places.iter().for_each(|&place| set_version(&mut fast, place, 3));
+        places.iter().for_each(|&place| set_version(&mut fast, place, 4));
         for accept_damaged in [false, true] {
             let copy = with(&homes, &fast, &witness);
             let settings = CacheConfig { accept_damaged, ..settings(&copy) };
             let error = WriteCache::open(copy.fast(), &copy.volumes(), settings).err().unwrap();
-            assert!(error.to_string().contains("version 3"), "{error}");
+            assert!(error.to_string().contains("version 4"), "{error}");
             assert!(copy.fast.bytes("fast").unwrap() == fast, "{places:?}");
         }
     }

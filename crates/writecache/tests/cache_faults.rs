@@ -248,14 +248,17 @@ fn a_truncation_that_finds_no_room_in_the_log_takes_nothing_away() {
     let device =
         faulty(&homes.slow, "log", vec![(FaultTrigger::From(Action::Write, 0), InjectedFault::Error(errno::EIO))]);
     let dead = VolumeSpec { id: LOG, device, growth: VolumeLength::Fixed };
-    let settings = CacheConfig { capacity_bytes: 272 << 10, granule_bytes: Some(4096), ..config(AdmissionPolicy::All) };
+    let settings = CacheConfig { capacity_bytes: 264 << 10, granule_bytes: Some(4096), ..config(AdmissionPolicy::All) };
     let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
-    let fill = |block: u64| cache.write(LOG, block * BLOCK as u64, &wcache::block(7), &sync());
-    fill(0).unwrap();
-    cache.write(DATA, 0, &[2; 3 * BLOCK], &sync()).unwrap();
-    // Write-back stops at the first of these, and the log is full to the last byte.
-    let full = (1..64).find_map(|block| fill(block).and_then(|ticket| cache.wait(&ticket, &sync())).err());
+    // So much of the log that it is not worth while to move it along, before its device is known to refuse it.
+    for block in 0..22 {
+        cache.write(LOG, block * BLOCK as u64, &wcache::block(7), &sync()).unwrap();
+    }
+    // Write-back stops at the first of these, and the log takes no more.
+    let fill = || cache.write(DATA, 0, &[2; BLOCK], &sync()).and_then(|ticket| cache.wait(&ticket, &sync())).err();
+    let full = (0..64).find_map(|_| fill());
     assert!(matches!(full, Some(CacheError::SlowFull { volume: LOG, .. })), "{full:?}");
+    assert_eq!(cache.progress().stuck_on, Some(LOG));
     cache.write(DATA, 4 * BLOCK as u64, &block(3), &WriteContext::current()).unwrap();
     let refused = cache.set_len(DATA, BLOCK as u64, &sync());
     assert!(matches!(refused, Err(CacheError::SlowFull { volume: LOG, .. })), "{refused:?}");

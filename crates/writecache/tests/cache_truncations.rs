@@ -189,7 +189,7 @@ fn a_write_behind_a_truncation_of_which_a_full_log_can_never_be_told_fails_and_d
     let device = FaultInjector::new(Arc::new(homes.slow.clone()), rules).open("log").unwrap();
     let dead = VolumeSpec { id: LOG, device, growth: VolumeLength::Fixed };
     let settings = CacheConfig {
-        capacity_bytes: 272 << 10,
+        capacity_bytes: 264 << 10,
         granule_bytes: Some(4096),
         ..config(AdmissionPolicy::CriticalProcessIo)
     };
@@ -197,16 +197,19 @@ fn a_write_behind_a_truncation_of_which_a_full_log_can_never_be_told_fails_and_d
     let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
     gate.close();
     let other = WriteContext { task: TaskId::external(9), ..sync() };
+    let scope = tasks.enter(critical::current(), CriticalReason::Request);
+    // So much of the log that it is not worth while to move it along, before its device is found to refuse everything.
+    for number in 0..22 {
+        cache.write(LOG, number * BLOCK as u64, &block(7), &sync()).unwrap();
+    }
     cache.write(LOG, 63 * BLOCK as u64, &block(6), &other).unwrap();
     until("the dead device", || cache.volume_state(LOG).is_some_and(|state| state.dead.is_some()));
-    let scope = tasks.enter(critical::current(), CriticalReason::Request);
-    let fill = |number: u64| cache.write(LOG, number * BLOCK as u64, &block(7), &sync());
-    fill(0).unwrap();
-    cache.write(DATA, 0, &block(2), &sync()).unwrap();
+    let fill = || cache.write(DATA, 0, &block(2), &sync()).and_then(|ticket| cache.wait(&ticket, &sync())).err();
+    assert!(fill().is_none());
     // A record of two granules, as all of them here.
     cache.set_len(DATA, 100, &sync()).unwrap();
-    // Write-back stops at the first of these, and the log is full to the last byte.
-    let full = (1..64).find_map(|number| fill(number).and_then(|ticket| cache.wait(&ticket, &sync())).err());
+    // Write-back stops at the first of these, and the log takes no more.
+    let full = (0..64).find_map(|_| fill());
     assert!(matches!(full, Some(CacheError::SlowFull { volume: LOG, .. })), "{full:?}");
     drop(scope);
     gate.open();

@@ -1,5 +1,5 @@
-//! Every interleaving of an issuer, a critical waiter, a newer writer, a truncation and write-back over one block, explored
-//! by loom.
+//! Every interleaving of an issuer, a critical waiter, a newer writer, a truncation, write-back and relocation over one block,
+//! explored by loom.
 //!
 //! The devices are a cell each, written without the lock, as the real ones are. What they hold is the number of the version.
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-writecache --release --test loom_cache` (`cargo xtask test` does).
@@ -132,6 +132,35 @@ impl World {
         cache_state.flushed = seen;
         if cache_state.logged.is_some_and(|(now, _)| now == lsn) {
             cache_state.logged = None;
+        }
+        self.changed.notify_all();
+    }
+
+    /// `begin_relocation`, `RelocationJob::read`, `begin_relocated` and `finish_relocated_block`: the version in the log is written
+    /// once more, at a higher place.
+    fn relocate(&self) {
+        let (lsn, version) = {
+            let mut cache_state = self.cache_state();
+            let Some(found) = cache_state.logged.filter(|_| !cache_state.draining) else { return };
+            cache_state.draining = true;
+            found
+        };
+        thread::yield_now();
+        let position = {
+            let mut cache_state = self.cache_state();
+            let is_there = cache_state.logged.is_some_and(|(now, _)| now == lsn);
+            if !is_there || !cache_state.slot.logging.is_empty() {
+                cache_state.draining = false;
+                return;
+            }
+            cache_state.next_lsn += 1;
+            cache_state.next_lsn - 1
+        };
+        thread::yield_now();
+        let mut cache_state = self.cache_state();
+        cache_state.draining = false;
+        if cache_state.logged.is_some_and(|(older, _)| older < position) {
+            cache_state.logged = Some((position, version));
         }
         self.changed.notify_all();
     }
@@ -310,6 +339,29 @@ fn what_a_truncation_takes_away_is_never_read_again_and_never_lands_on_what_came
         assert!(is_new(&world.cache_state()));
         world.wait_critically(2);
         issuer.join().unwrap();
+        world.settle(2);
+    });
+}
+
+#[test]
+fn a_relocated_version_never_takes_the_place_of_a_newer_one_and_is_not_brought_back_by_write_back() {
+    model(|| {
+        let world = World::new();
+        world.put(1);
+        world.wait_critically(1);
+        let relocation = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.relocate();
+                world.check_durable(1);
+                world.write_back();
+            })
+        };
+        world.put(2);
+        world.wait_critically(2);
+        world.check_durable(2);
+        relocation.join().unwrap();
+        world.check_durable(2);
         world.settle(2);
     });
 }

@@ -113,6 +113,14 @@ fn traffic(stats: &Value) -> String {
         of(&["cache", "pending_bytes"]),
         count(&["cache", "stalls"]),
     );
+    let refused = number(&stats["cache"], &["refused_blocks"]);
+    if refused > 0 {
+        out += &format!(
+            "refused    the log holds {refused} blocks ({} %) for files that can't be written to, and has moved {} along\n",
+            count(&["write_back", "refused_percent"]),
+            of(&["cache", "relocated_bytes"]),
+        );
+    }
     if let Some(eta_ms) = stats["write_back"]["eta_ms"].as_u64() {
         out += &format!("           writing everything back would take {} s\n", eta_ms.div_ceil(1000));
     }

@@ -10,7 +10,7 @@ use crate::ids::{BLOCK_BYTES, BlockAddr, SequenceNumber, VolumeId};
 use crate::jobs::{LogJob, RecordDraft};
 use crate::policy::AdmissionReason;
 use crate::protocol::Slot;
-use crate::ring::{LogExtent, NoRoom};
+use crate::ring::{LogExtent, NoRoom, RecordPurpose};
 use crate::stats::ContentKind;
 
 /// Most blocks that one job writes to the log.
@@ -53,13 +53,19 @@ impl CacheState {
         let mut drafts = Vec::new();
         let (mut taken, mut is_awaited) = (0, false);
         while taken < items.len().min(JOB_BLOCKS) {
+            if self.is_over_share(items[taken].0.addr.volume) {
+                if drafts.is_empty() {
+                    return AppendOutcome::NoRoom(NoRoom::Full);
+                }
+                break;
+            }
             let mut count = run_len(&items[taken..items.len().min(JOB_BLOCKS)]).min(self.most_record_blocks());
             is_awaited |=
                 items[taken..taken + count].iter().any(|(item, _)| self.versions.slots.contains_key(&item.addr));
             let begun = loop {
                 match self.begin_record(&items[taken..taken + count], privileged, now_ns) {
                     // Nothing will be freed: the rest of the log is used up, so that it is certain that no more fits.
-                    Err(NoRoom::Full) if drafts.is_empty() && count > 1 && self.drain.stuck_on.is_some() => count /= 2,
+                    Err(NoRoom::Full) if drafts.is_empty() && count > 1 && self.stuck_on().is_some() => count /= 2,
                     begun => break begun,
                 }
             };
@@ -85,18 +91,19 @@ impl CacheState {
         now_ns: u64,
     ) -> Result<RecordDraft, NoRoom> {
         let (first, count) = (run[0].0.addr, run.len() as u32);
-        let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), privileged)?;
-        let state = EntryState::Writing;
+        let purpose = if privileged { RecordPurpose::Privileged } else { RecordPurpose::Ordinary };
+        let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), purpose)?;
         let LogExtent { lsn, end, previous_end, settled } = span;
-        self.log.records.push_back(Entry { lsn, end, kind: RecordKind::Write, first, count, state, since_ns: now_ns });
+        // No further than these blocks reach: what lies between them and the end may never become durable.
+        let reach = first.plus(u64::from(count)).offset();
+        let volume_len = self.volumes.get(&first.volume).map_or(0, |volume| volume.len.min(reach));
+        let (kind, state) = (RecordKind::Write, EntryState::Writing);
+        self.log.records.push_back(Entry { lsn, end, kind, first, count, volume_len, state, since_ns: now_ns });
         for (index, (item, _)) in run.iter().enumerate() {
             let position = self.position(lsn, index);
             let (version, oldest) = (item.version.clone(), item.oldest.0);
             self.with_slot(item.addr, |slot| slot.begin_log(position, version, oldest));
         }
-        // No further than these blocks reach: what lies between them and the end may never become durable.
-        let reach = first.plus(u64::from(count)).offset();
-        let volume_len = self.volumes.get(&first.volume).map_or(0, |volume| volume.len.min(reach));
         let pieces = run.iter().map(|(item, _)| item.version.piece.clone()).collect();
         Ok(RecordDraft {
             lsn,
@@ -107,13 +114,14 @@ impl CacheState {
             first,
             volume_len,
             done_lsn: 0,
+            floor: 0,
             pieces,
         })
     }
 
     /// Most blocks of one record: a log must be able to take it wherever it begins.
     pub fn most_record_blocks(&self) -> usize {
-        let blocks = (self.log.ring.most_record_bytes() - self.log.granule_bytes) / BLOCK_BYTES as u64;
+        let blocks = self.log.ring.most_record_bytes().saturating_sub(self.log.granule_bytes) / BLOCK_BYTES as u64;
         blocks.clamp(1, u64::from(MOST_BLOCKS)) as usize
     }
 
@@ -130,23 +138,34 @@ impl CacheState {
         now_ns: u64,
     ) -> Result<LogJob, NoRoom> {
         let count = u32::from(last.is_some());
-        let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), true)?;
+        let span = self.log.ring.take(record_bytes(self.log.granule_bytes, count), RecordPurpose::Privileged)?;
         let LogExtent { lsn, end, previous_end, settled } = span;
         let state = EntryState::Writing;
         let first = last.map_or(BlockAddr { volume, block: 0 }, |item| item.addr);
-        self.log.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns: now_ns });
+        self.log.records.push_back(Entry { lsn, end, kind, first, count, volume_len: len, state, since_ns: now_ns });
         if let Some(LogItem { addr, version, oldest }) = last {
             let (position, version, oldest) = (self.position(lsn, 0), version.clone(), oldest.0);
             self.with_slot(*addr, |slot| slot.begin_log(position, version, oldest));
         }
         let pieces = last.map(|item| item.version.piece.clone()).into_iter().collect();
-        let draft = RecordDraft { lsn, end, previous_end, settled, kind, first, volume_len: len, done_lsn: 0, pieces };
+        let draft = RecordDraft {
+            lsn,
+            end,
+            previous_end,
+            settled,
+            kind,
+            first,
+            volume_len: len,
+            done_lsn: 0,
+            floor: 0,
+            pieces,
+        };
         Ok(self.log_job(vec![draft], true))
     }
 
-    fn log_job(&self, drafts: Vec<RecordDraft>, is_awaited: bool) -> LogJob {
+    pub(super) fn log_job(&self, drafts: Vec<RecordDraft>, is_awaited: bool) -> LogJob {
         let (identity, granule, area) = (self.log.identity, self.log.granule_bytes, self.log.ring.area_bytes());
-        LogJob { drafts, identity, granule, area, is_awaited }
+        LogJob { drafts, identity, granule, area, is_awaited, is_relocation: false }
     }
 
     /// The job has ended.
@@ -159,7 +178,9 @@ impl CacheState {
             }
             for index in 0..draft.pieces.len() {
                 let (addr, position) = (draft.first.plus(index as u64), self.position(draft.lsn, index));
-                if ok {
+                if job.is_relocation {
+                    self.finish_relocated_block(addr, position, ok);
+                } else if ok {
                     self.with_slot(addr, |slot| slot.logged(position));
                     self.map_block(addr, position);
                 } else {
@@ -172,11 +193,15 @@ impl CacheState {
             match draft.kind {
                 RecordKind::Truncate if ok => self.apply_truncation(draft.first.volume, draft.volume_len, draft.end),
                 RecordKind::Truncate => self.doubt_truncation(draft.first.volume),
+                RecordKind::OpenTruncation => self.finish_relocated_truncation(draft.first.volume, draft.end, ok),
                 RecordKind::TruncateDone => self.finish_truncate_done(draft.first.volume, draft.done_lsn, ok),
                 _ => {}
             }
             if ok {
-                self.stats.logged_bytes += (draft.pieces.len() * BLOCK_BYTES) as u64;
+                let bytes = (draft.pieces.len() * BLOCK_BYTES) as u64;
+                let counter =
+                    if job.is_relocation { &mut self.stats.relocated_bytes } else { &mut self.stats.logged_bytes };
+                *counter += bytes;
                 self.stats.fast_bytes += draft.end - draft.lsn;
             }
         }
@@ -192,6 +217,7 @@ impl CacheState {
             if let Some(volume) = self.volumes.get_mut(&addr.volume) {
                 volume.logged_blocks += 1;
             }
+            self.judge_refused(addr.volume);
         }
     }
 
@@ -208,6 +234,7 @@ impl CacheState {
                 if let Some(volume) = self.volumes.get_mut(&addr.volume) {
                     volume.logged_blocks += 1;
                 }
+                self.judge_refused(addr.volume);
             }
         }
     }
@@ -223,6 +250,7 @@ impl CacheState {
             volume.logged_blocks -= gone.len() as u64;
             volume.tail.forget();
         }
+        self.judge_refused(volume);
         self.drop_queued(volume, blocks);
     }
 
@@ -257,7 +285,7 @@ impl CacheState {
         }
     }
 
-    fn position(&self, lsn: u64, index: usize) -> u64 {
+    pub(super) fn position(&self, lsn: u64, index: usize) -> u64 {
         lsn + self.log.granule_bytes + (index * BLOCK_BYTES) as u64
     }
 

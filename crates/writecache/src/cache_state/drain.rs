@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::cache_state::{CacheState, EntryState, SALVAGED};
 use crate::error::LostRange;
-use crate::format::{CLEAN, MAGIC, RecordKind, SECTOR_BYTES, Superblock, SuperblockSector, VERSION};
+use crate::format::{CLEAN, MAGIC, SECTOR_BYTES, Superblock, SuperblockSector, VERSION};
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
 use crate::jobs::{DrainError, DrainJob, SlowTarget};
 use crate::volume::Volume;
@@ -31,8 +31,10 @@ pub struct DrainState {
     pub batch_done: usize,
     /// Bytes a second of the last batches, smoothed; 0 while unknown.
     pub bytes_per_s: u64,
-    /// The volume that the oldest record needs and that can't be written.
-    pub stuck_on: Option<VolumeId>,
+    /// The volume that the oldest record needs and that couldn't be written to when write-back last looked.
+    pub(super) stuck_on: Option<VolumeId>,
+    /// There was no room to move along what the log holds of it.
+    pub(super) lacks_room: bool,
     /// Volumes that the running batch writes to.
     pub targets: BTreeSet<VolumeId>,
     /// First and last block that are being written to a slow device now.
@@ -65,9 +67,15 @@ impl CacheState {
         (self.log.ring.used_bytes() * 100 / self.log.ring.area_bytes().max(1)) as u8
     }
 
+    /// The volume that holds write-back up for good: it can't be written to, and what the log holds of it is not moved along.
+    /// What has come to the log since write-back looked may have made that worth while.
+    pub fn stuck_on(&self) -> Option<VolumeId> {
+        self.drain.stuck_on.filter(|_| self.drain.lacks_room || !self.is_worth_relocating())
+    }
+
     /// Whether a record can never be placed again: the log is full and what it holds can't be written back.
     pub fn no_room_ever(&self) -> bool {
-        self.drain.stuck_on.is_some() && !self.log.ring.has_room_reserved(self.log.granule_bytes + BLOCK_BYTES as u64)
+        self.stuck_on().is_some() && !self.log.ring.has_room_reserved(self.log.granule_bytes + BLOCK_BYTES as u64)
     }
 
     /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None`
@@ -76,7 +84,7 @@ impl CacheState {
         if self.drain.running {
             return None;
         }
-        self.drain.stuck_on = None;
+        (self.drain.stuck_on, self.drain.lacks_room) = (None, false);
         let most_bytes = most_bytes.min(self.log.ring.area_bytes() / 8);
         let (blocks, end_lsn) = match &self.fast.dead {
             None => self.batch(most_bytes)?,
@@ -108,8 +116,7 @@ impl CacheState {
         'records: for entry in &self.log.records {
             let volume = self.volumes.get(&entry.first.volume);
             // The log keeps a truncation until the device has it.
-            let is_lacking =
-                entry.kind == RecordKind::Truncate && volume.is_some_and(|volume| volume.truncations.lacks(entry.end));
+            let is_lacking = volume.is_some_and(|volume| entry.is_lacked_by(volume));
             if is_lacking && end_lsn.is_none() && volume.is_some_and(|volume| volume.alive().is_none()) {
                 stuck_on = Some(entry.first.volume);
             }
@@ -233,6 +240,7 @@ impl CacheState {
         if !job.salvage {
             self.log.generation = job.superblock.sector.generation.get();
         }
+        job.targets.iter().for_each(|target| self.has_taken(target.volume));
         for (addr, position) in &job.blocks {
             if !self.still_logged(*addr, *position) {
                 continue;
@@ -245,6 +253,7 @@ impl CacheState {
                 if let Some(volume) = self.volumes.get_mut(&addr.volume) {
                     volume.logged_blocks -= 1;
                 }
+                self.judge_refused(addr.volume);
             }
         }
         for addr in &job.lost {
@@ -259,7 +268,7 @@ impl CacheState {
         }
         while let Some(entry) = self.log.records.front().copied().filter(|entry| entry.end <= job.end_lsn) {
             self.log.records.pop_front();
-            if entry.kind == RecordKind::Truncate {
+            if entry.kind.is_truncation() {
                 self.pass_truncation(entry.first.volume, entry.end);
             }
         }
@@ -326,6 +335,7 @@ impl CacheState {
                 volume.logged_blocks = 0;
                 volume.truncations.clear();
             }
+            self.judge_all_refused();
         }
     }
 

@@ -23,8 +23,9 @@ pub(super) fn whole(id: VolumeId) -> std::ops::RangeInclusive<BlockAddr> {
 }
 
 impl CacheState {
-    /// Keeps account of whether a flush of the volume should begin.
+    /// Keeps account of whether a flush of the volume should begin, and of whether it can be written to at all.
     pub fn judge_flush(&mut self, id: VolumeId) {
+        self.judge_refused(id);
         let many = self.queue_blocks / 4;
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         if volume.tally.is_calm() && !volume.flush.is_under_way && !volume.is_unflushed() {
@@ -141,13 +142,21 @@ impl CacheState {
                 volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.flush.len_change.is_none()
             };
             if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| full(volume)) {
-                volume.dead = None;
+                (volume.dead, volume.flush.is_on_trial) = (None, true);
                 self.drain.stuck_on = None;
                 revived = true;
                 self.judge_flush(id);
             }
         }
         revived
+    }
+
+    /// The volume's device has taken something.
+    pub(super) fn has_taken(&mut self, id: VolumeId) {
+        if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.flush.is_on_trial) {
+            volume.flush.is_on_trial = false;
+            self.judge_refused(id);
+        }
     }
 
     /// Blocks of the volume with versions in memory.

@@ -248,7 +248,7 @@ impl CacheState {
             if many && room {
                 break;
             }
-            if reason.is_fast() && !many {
+            if reason.is_fast() && !many && !self.is_over_share(addr.volume) {
                 if !self.holds_still(addr) {
                     fast.push(chosen);
                 }
@@ -390,6 +390,7 @@ impl CacheState {
                 if volume.tally.written > 0 && volume.flush.unflushed_since_ns.is_none() {
                     self.set_unflushed(id, Some(now_ns));
                 }
+                self.has_taken(id);
             }
             Err(error) => self.lose_slow(id, error, now_ns),
         }

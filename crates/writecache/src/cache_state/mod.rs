@@ -29,12 +29,14 @@ mod drain;
 mod flush;
 mod issue;
 mod opened;
+mod relocation;
 mod truncations;
 mod wait;
 
 pub use append::{AppendOutcome, LogItem};
 pub use drain::DrainState;
 pub use issue::{IssueRules, NextJob};
+pub use relocation::RefusedVolumes;
 pub(crate) use wait::WaitProgress;
 
 /// In place of a position: the block was saved from a dead fast device.
@@ -89,8 +91,17 @@ struct Entry {
     kind: RecordKind,
     first: BlockAddr,
     count: u32,
+    /// Bytes that it says the volume has.
+    volume_len: u64,
     state: EntryState,
     since_ns: u64,
+}
+
+impl Entry {
+    /// Whether it says of a truncation that the volume's device may lack.
+    fn is_lacked_by(&self, volume: &Volume) -> bool {
+        self.kind.is_truncation() && volume.truncations.lacks(self.end)
+    }
 }
 
 /// Where the newest bytes of a block are.
@@ -131,6 +142,8 @@ pub struct LogIndex {
     generation: u64,
     records: VecDeque<Entry>,
     logged: BTreeMap<BlockAddr, u64>,
+    /// Volumes that can't be written to, and what the log holds of them.
+    pub refused: RefusedVolumes,
 }
 
 /// The health of the fast device.
@@ -319,6 +332,7 @@ impl CacheState {
         self.untold.forgetting.remove(&id);
         self.untold.open_truncations.remove(&id);
         self.volumes.remove(&id);
+        self.judge_refused(id);
     }
 
     /// A number for a device that is being attached.

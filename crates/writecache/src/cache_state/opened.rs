@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::cache_state::{
-    CacheState, Entry, EntryState, FastHealth, FlushState, IssueState, LogIndex, Sequences, UnreportedChanges,
-    VersionIndex,
+    CacheState, Entry, EntryState, FastHealth, FlushState, IssueState, LogIndex, RefusedVolumes, Sequences,
+    UnreportedChanges, VersionIndex,
 };
 use crate::config::VolumeLength;
 use crate::decision_trace::DecisionTrace;
@@ -37,6 +37,7 @@ impl CacheState {
                 generation: found.generation,
                 records: VecDeque::new(),
                 logged: BTreeMap::new(),
+                refused: RefusedVolumes::default(),
             },
             fast: FastHealth::default(),
             volumes: BTreeMap::new(),
@@ -75,14 +76,16 @@ impl CacheState {
         cache_state.volumes.retain(|_, volume| volume.logged_blocks > 0 || !volume.truncations.is_empty());
         let open = |(id, volume): (&VolumeId, &Volume)| volume.truncations.open().map(|_| *id);
         cache_state.untold.open_truncations = cache_state.volumes.iter().filter_map(open).collect();
+        cache_state.judge_all_refused();
         cache_state
     }
 
     fn replay(&mut self, record: &LogRecord, tasks: &std::sync::Arc<TaskGraph>) {
-        let LogRecord { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn } = *record;
+        let LogRecord { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn, floor } =
+            *record;
         let first = BlockAddr { volume: id, block: first_block };
         let (state, since_ns) = (EntryState::Durable, 0);
-        self.log.records.push_back(Entry { lsn, end, kind, first, count, state, since_ns });
+        self.log.records.push_back(Entry { lsn, end, kind, first, count, volume_len, state, since_ns });
         let volume = self.volumes.entry(id).or_insert_with(|| Volume::new(None, VolumeLength::Growable, 0, tasks));
         match kind {
             RecordKind::Write => volume.len = volume.len.max(volume_len),
@@ -103,6 +106,9 @@ impl CacheState {
             }
             // One of version 1 names none: it is about all truncations before it.
             RecordKind::TruncateDone => volume.truncations.close(if done_lsn == 0 { lsn } else { done_lsn }),
+            // Those for which it stands have made blocks void themselves, if they are still there, and writes behind them may
+            // have made the volume longer.
+            RecordKind::OpenTruncation => volume.truncations.push_open(floor, volume_len, end),
             // The reader keeps these for itself.
             RecordKind::Spare => {}
         }
@@ -124,7 +130,8 @@ mod tests {
     fn open_truncation(records: &[(RecordKind, u64, u64)]) -> Option<OpenTruncation> {
         let record = |(index, &(kind, volume_len, done_lsn)): (usize, &(RecordKind, u64, u64))| {
             let lsn = index as u64 * 512;
-            LogRecord { lsn, end: lsn + 512, kind, volume: FILE, first_block: 0, block_count: 0, volume_len, done_lsn }
+            let (end, floor) = (lsn + 512, volume_len / 2);
+            LogRecord { lsn, end, kind, volume: FILE, first_block: 0, block_count: 0, volume_len, done_lsn, floor }
         };
         let found = RecoveredLog {
             identity: 1,
@@ -155,5 +162,14 @@ mod tests {
         assert_eq!(open_truncation(&done(1536)), None);
         assert_eq!(open_truncation(&done(0)), None, "one of version 1 is about all before it");
         assert_eq!(open_truncation(&[truncations[0], (RecordKind::Forget, 0, 0)]), None);
+    }
+
+    #[test]
+    fn a_relocated_truncation_is_open_until_one_says_that_it_is_done_itself() {
+        let relocated = [(RecordKind::Truncate, 5000, 0), (RecordKind::OpenTruncation, 8000, 0)];
+        assert_eq!(open_truncation(&relocated), Some(OpenTruncation { len: 8000, floor: 4000, end_lsn: 1024 }));
+        let done = |named: u64| [&relocated[..], &[(RecordKind::TruncateDone, 0, named)]].concat();
+        assert_eq!(open_truncation(&done(512)), Some(OpenTruncation { len: 8000, floor: 4000, end_lsn: 1024 }));
+        assert_eq!(open_truncation(&done(1024)), None);
     }
 }

@@ -32,6 +32,7 @@ impl CacheState {
             volume.truncations.push(len, end_lsn);
             self.untold.open_truncations.insert(id);
         }
+        self.judge_refused(id);
     }
 
     /// The record of a truncation may be in the dead log or not. That holds from now on, whatever becomes of the task that wanted
@@ -73,7 +74,10 @@ impl CacheState {
         volume.jobs -= 1;
         volume.truncations.end();
         match result {
-            Ok(()) if volume.dead.is_none() => self.truncations_are_carried_out(id, job.truncation.end_lsn),
+            Ok(()) if volume.dead.is_none() => {
+                self.truncations_are_carried_out(id, job.truncation.end_lsn);
+                self.has_taken(id);
+            }
             // To be carried out on the device that takes its place.
             Ok(()) => {}
             Err(error) => self.lose_slow(id, error, now_ns),
@@ -94,6 +98,7 @@ impl CacheState {
                 .and_modify(|pending| pending.what = untold)
                 .or_insert(PendingRecord::new(untold));
         }
+        self.judge_refused(id);
     }
 
     /// The record that tells the log of truncations of the volume that are on its device. `None`: there are none, a thread is
@@ -150,6 +155,7 @@ impl CacheState {
         let Some(volume) = self.volumes.get_mut(&id) else { return false };
         let had_any = !volume.truncations.is_empty();
         volume.truncations.clear();
+        self.judge_refused(id);
         had_any
     }
 

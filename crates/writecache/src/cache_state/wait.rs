@@ -203,23 +203,34 @@ impl CacheState {
         }
     }
 
-    /// Whether something that must go to the log can hope for room there.
+    /// Whether blocks that must go to the log can hope for room there.
     ///
     /// # Errors
-    /// It is full, and write-back is stuck at a volume that can't be written to.
+    /// It is full, and write-back is stuck at a volume that can't be written to; or it holds as much as it may of volumes that
+    /// can't be written to, and this is one.
     pub fn check_room(&self, id: VolumeId) -> Result<(), CacheError> {
-        let Some(stuck_on) = self.drain_state().stuck_on.filter(|_| self.no_room_ever()) else { return Ok(()) };
+        self.check_share(id)?;
+        self.check_control_room(id)
+    }
+
+    /// As [`CacheState::check_room`], for a record that makes blocks void: it takes nothing of the share, and gives some back.
+    ///
+    /// # Errors
+    /// The log is full, and write-back is stuck at a volume that can't be written to.
+    pub fn check_control_room(&self, id: VolumeId) -> Result<(), CacheError> {
+        let Some(stuck_on) = self.stuck_on().filter(|_| self.no_room_ever()) else { return Ok(()) };
         let cause = |id| self.volumes.get(&id).and_then(|volume| volume.dead.clone());
         let stuck = cause(id).map(|cause| (id, cause)).or_else(|| cause(stuck_on).map(|cause| (stuck_on, cause)));
         Err(stuck.map_or(CacheError::Unattached(stuck_on), |(volume, cause)| CacheError::SlowFull { volume, cause }))
     }
 
-    /// Whether so many blocks more would be too many in memory. What waits for a volume at which write-back is stuck does
-    /// not count for others.
+    /// Whether so many blocks more would be too many in memory. What waits for volumes that can't be written to, and for which
+    /// the log has no room, does not count for others.
     pub fn queue_is_full(&self, id: VolumeId, blocks: usize) -> bool {
-        let stuck = self.drain_state().stuck_on.filter(|stuck| *stuck != id && self.no_room_ever());
-        let stuck_blocks = stuck.and_then(|id| self.volumes.get(&id)).map_or(0, |volume| volume.tally.total());
-        let pending = self.totals.total().saturating_sub(stuck_blocks);
+        let is_writable = self.volumes.get(&id).is_some_and(|volume| !volume.is_refused());
+        let is_hopeless = is_writable && (self.is_share_used_up() || self.no_room_ever());
+        let set_aside = if is_hopeless { self.log.refused.pending_blocks() } else { 0 };
+        let pending = self.totals.total().saturating_sub(set_aside);
         pending > 0 && pending + blocks > self.queue_blocks
     }
 }

@@ -18,7 +18,8 @@ use crate::config::VolumeLength;
 use crate::format::{AREA_OFFSET, RecordKind};
 use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
 use crate::jobs::{
-    DrainError, DrainJob, DrainWatch, FlushJob, LogJob, SlowJob, TruncateJob, mark_gaps, write_superblock,
+    DrainError, DrainJob, DrainWatch, FlushJob, LogJob, RelocationJob, SlowJob, TruncateJob, mark_gaps,
+    write_superblock,
 };
 use crate::policy::{Admission, AdmissionPolicy, admit};
 use crate::recover::{RecoveredLog, recover};
@@ -26,6 +27,7 @@ use crate::stats::ContentKind;
 use crate::tasks::{Criticality, TaskGraph};
 use crate::volume::Volume;
 
+mod cuts;
 mod tests;
 
 const VOLUMES: [VolumeId; 2] = [VolumeId(3), VolumeId(9)];
@@ -48,6 +50,7 @@ enum Under {
     Flush(FlushJob, Option<Result<(), DeviceError>>, u64),
     Drain(Box<DrainJob>, Option<Result<(), DrainError>>),
     Truncate(TruncateJob, Option<Result<(), DeviceError>>),
+    Relocation(RelocationJob, Option<Vec<BlockData>>),
 }
 
 impl Under {
@@ -56,6 +59,7 @@ impl Under {
             Self::Log(_, result) | Self::Slow(_, result) | Self::Flush(_, result, _) => result.is_some(),
             Self::Truncate(_, result) => result.is_some(),
             Self::Drain(_, result) => result.is_some(),
+            Self::Relocation(_, pieces) => pieces.is_some(),
         }
     }
 }
@@ -84,6 +88,13 @@ impl Model {
     }
 }
 
+/// What slow devices do wrong.
+#[derive(Clone, Copy, Default)]
+struct SlowFaults {
+    sick: bool,
+    refuses: Option<VolumeId>,
+}
+
 struct World {
     rng: SplitMix64,
     policy: AdmissionPolicy,
@@ -99,8 +110,8 @@ struct World {
     model: Model,
     /// Versions are numbered over restarts; the cache state's stamps begin anew.
     base: u64,
-    /// Slow devices fail now and then.
-    sick: bool,
+    /// Slow devices fail now and then, and this one refuses everything that comes to it.
+    faults: SlowFaults,
     /// Nothing new comes.
     settles: bool,
     now_ns: u64,
@@ -176,7 +187,7 @@ impl World {
         write_superblock(&cache_state.next_superblock(false), &*fast, &buffers).unwrap();
         let base = model.written.values().flatten().map(|(seqno, _)| *seqno).max().unwrap_or(0);
         let (under, tickets, truncations) = (Vec::new(), Vec::new(), Vec::new());
-        let (sick, settles, now_ns) = (false, false, 0);
+        let (faults, settles, now_ns) = (SlowFaults::default(), false, 0);
         Self {
             rng,
             policy,
@@ -190,7 +201,7 @@ impl World {
             truncations,
             model,
             base,
-            sick,
+            faults,
             settles,
             now_ns,
         }
@@ -273,6 +284,10 @@ impl World {
 
     fn write(&mut self) {
         let volume = VOLUMES[self.rng.below(2) as usize];
+        self.write_to(volume);
+    }
+
+    fn write_to(&mut self, volume: VolumeId) {
         let first = BlockAddr { volume, block: self.rng.below(BLOCKS) };
         let count = (1 + self.rng.below(4)).min(BLOCKS - first.block);
         if self.cache_state.volumes[&volume].truncations.truncating.is_some() {
@@ -330,7 +345,15 @@ impl World {
     }
 
     fn run(&mut self, index: usize) {
-        let fails = self.sick && self.rng.below(12) == 0;
+        let is_refused = |id: VolumeId| self.faults.refuses == Some(id);
+        let refused = match &self.under[index] {
+            Under::Slow(job, _) => is_refused(job.target.volume),
+            Under::Flush(job, ..) => is_refused(job.volume),
+            Under::Truncate(job, _) => is_refused(job.volume),
+            Under::Drain(job, _) => job.targets.first().is_some_and(|target| is_refused(target.volume)),
+            Under::Log(..) | Under::Relocation(..) => false,
+        };
+        let fails = refused || self.faults.sick && self.rng.below(12) == 0;
         let error = || DeviceError::from_errno(Action::Write, "slow", errno::EIO);
         let (fast, buffers) = (&*self.fast, &self.buffers);
         match &mut self.under[index] {
@@ -355,6 +378,7 @@ impl World {
             Under::Log(job, result) => *result = Some(job.run(fast, buffers)),
             Under::Slow(job, result) => *result = Some(job.run(buffers)),
             Under::Flush(job, result, _) => *result = Some(job.device.flush_data()),
+            Under::Relocation(job, pieces) => *pieces = Some(job.read(fast, buffers).unwrap_or_default()),
             Under::Drain(..) => self.run_drain(index),
         }
     }
@@ -378,6 +402,9 @@ impl World {
             Under::Log(job, result) => {
                 let result = result.unwrap();
                 self.cache_state.finish_log(&job, &result, now_ns);
+                if job.is_relocation {
+                    self.cache_state.end_relocation(None);
+                }
                 if result.is_ok() {
                     self.end_truncations(&job);
                 }
@@ -389,13 +416,22 @@ impl World {
                 self.under.extend(next.map(|from| Under::Flush(job, result, from)));
             }
             Under::Drain(job, result) => self.cache_state.finish_drain(&job, &result.unwrap(), 1, now_ns),
+            Under::Relocation(job, pieces) => match self.cache_state.begin_relocated(&job, &pieces.unwrap(), now_ns) {
+                Some(job) => self.under.push(Under::Log(job, None)),
+                None => self.cache_state.end_relocation(None),
+            },
         }
     }
 
     /// Dead devices are replaced by ones that lack what was never flushed.
     fn replace_dead(&mut self) {
         for (index, id) in VOLUMES.into_iter().enumerate() {
-            if self.cache_state.volumes[&id].dead.is_none() || self.cache_state.drains_to(id) {
+            let volume = &self.cache_state.volumes[&id];
+            if volume.dead.is_none()
+                || volume.truncations.is_under_way()
+                || self.faults.refuses == Some(id)
+                || self.cache_state.drains_to(id)
+            {
                 continue;
             }
             let home = self.slow_homes[index].after_power_cut(PowerCut::KeepSome(self.rng.below(u64::MAX)));
@@ -422,8 +458,10 @@ impl World {
 
     fn drain(&mut self) -> bool {
         let job = self.cache_state.begin_drain(32 << 10, 3, 2);
-        let begun = job.is_some();
+        let relocation = if job.is_none() { self.cache_state.begin_relocation(32 << 10, 4) } else { None };
+        let begun = job.is_some() || relocation.is_some();
         self.under.extend(job.map(|job| Under::Drain(Box::new(job), None)));
+        self.under.extend(relocation.map(|job| Under::Relocation(job, None)));
         begun
     }
 
@@ -443,7 +481,7 @@ impl World {
                 self.look(index, criticality);
             }
             3 | 4 => drop(self.begin(false)),
-            5 if self.sick && self.rng.below(8) == 0 => self.replace_dead(),
+            5 if self.faults.sick && self.rng.below(8) == 0 => self.replace_dead(),
             5 => drop(self.drain()),
             6 | 7 => {
                 if let Some(index) = some(&self.under, &mut self.rng, false) {
@@ -506,61 +544,9 @@ impl World {
         }
     }
 
-    /// The power goes; what is left is checked and the cache opened again.
-    fn lose_power(mut self) -> Self {
-        let truncation = |rng: &mut SplitMix64| match rng.below(4) {
-            0 => PowerCut::LoseAll,
-            1 => PowerCut::KeepAll,
-            _ => PowerCut::KeepSome(rng.below(u64::MAX)),
-        };
-        let fast_home = self.fast_home.after_power_cut(truncation(&mut self.rng));
-        let slow_homes = [0, 1].map(|index: usize| self.slow_homes[index].after_power_cut(truncation(&mut self.rng)));
-        let fast = fast_home.open("fast").unwrap();
-        let mut read = |offset: u64, into: &mut [u8]| fast.read_at(offset, into).map(drop);
-        let found = recover(&mut read, AREA_OFFSET + AREA_BYTES).unwrap();
-        let model = std::mem::take(&mut self.model);
-        let mut found_again = Self::start(self.rng, self.policy, fast_home, slow_homes, &found, model);
-        found_again.check_after_cut();
-        found_again
-    }
-
-    fn check_after_cut(&mut self) {
-        for addr in Self::addrs() {
-            let acknowledged = self.model.acknowledged.get(&addr).copied().unwrap_or(0);
-            let versions = self.model.written.get(&addr).cloned().unwrap_or_default();
-            let block = self.read(addr);
-            for sector in block.chunks_exact(512) {
-                let version = u64::from_le_bytes(sector[..8].try_into().unwrap());
-                let was = versions.iter().any(|&(seqno, known)| known == version && seqno >= acknowledged);
-                let begins_so = version == 0 && acknowledged == 0;
-                assert!(
-                    was || begins_so,
-                    "{addr:?} is version {version}, which it never was since {acknowledged}: {versions:?}"
-                );
-            }
-            // What is there now is what the next steps begin with. A torn block stays one: write it anew.
-            let sectors = block.chunks_exact(512).map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap()));
-            let newest = sectors.clone().max().unwrap();
-            if sectors.min() != Some(newest) {
-                self.rewrite(addr);
-                continue;
-            }
-            let begins_so = newest == 0 && acknowledged == 0;
-            let now = if begins_so { Vec::new() } else { vec![(acknowledged, newest)] };
-            self.model.written.insert(addr, now);
-        }
-    }
-
-    fn rewrite(&mut self, addr: BlockAddr) {
-        let seqno = self.next_seqno();
-        self.cache_state.grow(addr.volume, addr.plus(1).offset());
-        self.model.written.entry(addr).or_default().push((seqno.0, seqno.0));
-        self.queue(addr, 1, seqno, true);
-    }
-
     /// Everything under way ends and everything is written back.
     fn settle(&mut self) {
-        (self.sick, self.settles) = (false, true);
+        (self.faults.sick, self.settles) = (false, true);
         for _ in 0..10_000 {
             self.now_ns += 1;
             self.replace_dead();
@@ -568,6 +554,10 @@ impl World {
                 self.run(index);
             }
             while let Some(last) = self.under.len().checked_sub(1) {
+                if !self.under[last].has_run() {
+                    self.run(last);
+                    continue;
+                }
                 self.finish(last);
             }
             for (ticket, progress) in &mut self.tickets {
