@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -86,8 +87,13 @@ def refused(connection):
 def failed_save(server, connection, path, reasons):
     """One save that has to fail, and all that has to hold afterwards."""
     before = identity(path)
+    last_save = connection.call("LASTSAVE")
+    # It counts seconds: a failed save in the same second would not show in it.
+    while int(connection.call("TIME")[0]) <= last_save:
+        time.sleep(0.05)
     info = save(connection)
     assert info["rdb_last_bgsave_status"] == "err", info
+    assert connection.call("LASTSAVE") == last_save, "a failed save counts as the last one"
     told = "\n".join(f"{name}:{value}" for name, value in connection.info("persistence").items())
     assert any(reason in told for reason in reasons), f"INFO does not tell the reason:\n{told}"
     assert any(reason in server.log_text() for reason in reasons), f"the log does not tell the reason:\n{server.log_text()[-2000:]}"

@@ -14,6 +14,11 @@ fn wait_saved(client: &mut Client) {
     eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
 }
 
+/// The server's clock, in whole seconds since 1970.
+fn unix_s(client: &mut Client) -> i64 {
+    client.call("TIME").items()[0].text().parse().unwrap()
+}
+
 #[test]
 fn what_is_saved_is_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -97,14 +102,20 @@ fn a_failed_save_is_told_and_stops_writes_if_there_are_rules() {
     let mut client = server.client();
     client.text("SET a 1");
     assert_eq!(client.text("SAVE"), "OK");
+    let saved = client.call("LASTSAVE").int();
     let gone = server.dir.join("gone");
     std::fs::create_dir(&gone).unwrap();
     client.text(&format!("CONFIG SET dir {}", gone.display()));
     std::fs::remove_dir_all(&gone).unwrap();
+    // LASTSAVE counts seconds: a failed save in the same second would not show in it.
+    eventually("another second begins", || unix_s(&mut client) > saved);
     assert!(client.text("SAVE").starts_with("ERR "));
+    assert_eq!(client.call("LASTSAVE").int(), saved, "a failed SAVE is no save");
     client.text("BGSAVE");
     wait_saved(&mut client);
     assert_eq!(client.info("rdb_last_bgsave_status"), "err");
+    let told = (client.call("LASTSAVE").int(), client.info("rdb_last_save_time"));
+    assert_eq!(told, (saved, saved.to_string()), "a failed BGSAVE is no save");
     assert!(client.info("rdb_last_bgsave_error").contains("No such file"), "{}", client.info("rdb_last_bgsave_error"));
     // A server without rules does not rely on saves.
     assert_eq!(client.text("SET a 2"), "OK");
@@ -121,6 +132,7 @@ fn a_failed_save_is_told_and_stops_writes_if_there_are_rules() {
     client.text(&format!("CONFIG SET dir {}", server.dir.display()));
     assert_eq!(client.text("SAVE"), "OK");
     assert_eq!((client.text("SET a 6"), client.info("rdb_last_bgsave_status")), ("OK".into(), "ok".into()));
+    assert!(client.call("LASTSAVE").int() > saved);
 }
 
 #[test]
