@@ -29,6 +29,7 @@ const NEEDED: &[(&str, Proof)] = &[
     ("python3", Proof::Program("python3")),
     ("python3-redis", Proof::Module("redis")),
     ("fio", Proof::Program("fio")),
+    ("faketime", Proof::Program("faketime")),
     ("e2fsprogs", Proof::Program("mkfs.ext4")),
     ("fuse3", Proof::Program("fusermount3")),
     ("postgresql", Proof::Postgres("initdb")),
