@@ -100,11 +100,16 @@ fn settings_come_from_file_then_environment_then_flags() {
     assert!(!pidfile.exists());
 }
 
+/// What is said of more memory than an arena can have.
+const MUCH_MEMORY: &str =
+    "directive 'maxmemory' with value '100000gb': argument must be at most 64gb, where an arena ends";
+
 #[test]
 fn what_cannot_work_is_said_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("bad.conf"), "port 0\nmaxclient 4\n").unwrap();
+    std::fs::write(path("much.conf"), "port 0\nmaxmemory 100000gb\n").unwrap();
     std::fs::write(path("file"), "").unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -114,6 +119,8 @@ fn what_cannot_work_is_said_in_a_line() {
         (&[&path("none.conf")], "cannot read the configuration file"),
         (&["--port", "70000"], "directive 'port' with value '70000': argument must be between 0 and 65535 inclusive"),
         (&["--save", "900"], "directive 'save' with value '900': Invalid save parameters"),
+        (&["serve", &path("much.conf")], MUCH_MEMORY),
+        (&["--maxmemory", "100000gb"], MUCH_MEMORY),
         (&["--appendfsync", "sometimes"], "must be one of the following: always, everysec, no"),
         (
             &["--port", &port, "--bind", "127.0.0.1", "--dir", &data],

@@ -49,6 +49,10 @@ fn settings_change_together_or_not_at_all() {
         ("CONFIG SET timeout 8 dir /tmp", failed("dir", "can't set protected config")),
         ("CONFIG SET timeout 8 save abc", failed("save", "Invalid save parameters")),
         ("CONFIG SET timeout 8 maxmemory 1q", failed("maxmemory", "argument must be a memory value")),
+        (
+            "CONFIG SET timeout 8 maxmemory 100000gb",
+            failed("maxmemory", "argument must be at most 64gb, where an arena ends"),
+        ),
         ("CONFIG SET timeout 8 nosuch 1", "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".into()),
         ("CONFIG SET timeout", "ERR wrong number of arguments for 'config|set' command".into()),
         ("CONFIG SET timeout 8 tcp-keepalive", "ERR wrong number of arguments for 'config|set' command".into()),
@@ -162,6 +166,10 @@ fn maxmemory_refuses_what_needs_more() {
     assert_eq!((client.text("GET a"), client.call("DEL a")), ("1".into(), Value::Int(1)));
     client.text("CONFIG SET maxmemory 0");
     assert_eq!(client.text("SET b 1"), "OK");
+    // The most that an arena can hold, and a byte more.
+    assert_eq!(client.text("CONFIG SET maxmemory 64gb"), "OK");
+    assert!(client.text("CONFIG SET maxmemory 68719476737").ends_with("at most 64gb, where an arena ends"));
+    assert_eq!(get(&mut client, "maxmemory"), "68719476736");
 }
 
 #[test]

@@ -428,13 +428,20 @@ static OWN: &[Directive] = &[
             Ok(())
         }
     ),
-    memory!(
+    directive!(
         "maxmemory",
         "0",
-        0,
-        MOST_DATA_BYTES,
+        MUTABLE,
         "Bytes of data beyond which writes that need memory are refused; at most 64gb, where an arena ends, which 0 means, too.",
-        maxmemory_bytes
+        |c| c.maxmemory_bytes.to_string(),
+        |c, v| {
+            let bytes = value::memory(v, 0, u64::MAX)?;
+            if bytes > MOST_DATA_BYTES {
+                return Err("argument must be at most 64gb, where an arena ends".into());
+            }
+            c.maxmemory_bytes = bytes;
+            Ok(())
+        }
     ),
     directive!(
         "maxmemory-policy",
