@@ -30,6 +30,11 @@ impl Config {
 
     /// Writes the current settings into a file, as [`Config::rewritten`] has it. The file is durable when this returns.
     pub fn rewrite(&self, path: &Path) -> io::Result<()> {
+        self.rewrite_by(path, sync_directory)
+    }
+
+    /// The same; `sync_directory` makes the names in a directory durable.
+    fn rewrite_by(&self, path: &Path, sync_directory: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         // What a link names is rewritten, the link stays.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let text = std::fs::read(&path).or_else(|error| match error.kind() {
@@ -51,7 +56,7 @@ impl Config {
             file.sync_all()?;
             std::fs::rename(&beside, &path)?;
             // The name is durable only when the directory is.
-            File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+            sync_directory(path.parent().unwrap_or(Path::new("/")))
         });
         if written.is_err() {
             // What is left of it is of no use.
@@ -84,6 +89,10 @@ impl Config {
         lines.push(Vec::new());
         lines.join(&b'\n')
     }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 fn lines_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -223,6 +232,26 @@ mod tests {
                 assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
             }
         }
+    }
+
+    #[test]
+    fn a_rewritten_file_is_there_before_its_directory_is_synced_and_a_failure_of_that_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().canonicalize().unwrap().join("a.conf");
+        std::fs::write(&file, "port 1\n").unwrap();
+        let mut config = Config::default();
+        config.set("port", "7006").unwrap();
+        let mut synced = None;
+        let failed = config.rewrite_by(&file, |directory| {
+            synced = Some((directory.to_owned(), std::fs::read_to_string(&file)?));
+            Err(io::Error::other("no power"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "no power");
+        assert_eq!(synced, Some((file.parent().unwrap().to_owned(), "port 7006\n".to_owned())));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
+        // What syncs directories elsewhere fails where there is none.
+        sync_directory(dir.path()).unwrap();
+        assert_eq!(sync_directory(&file.join("none")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
     }
 
     #[test]
