@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use quire_checkpoint::Chain;
+use quire_device::DiskDirectory;
 use quire_store::numbers::hex;
-use quire_store::{DbId, Expiry, ImageLocation, Member, RestoreMode, Store, StoreConfig, hash, set, string};
+use quire_store::{Codec, DbId, Expiry, ImageLocation, Member, RestoreMode, Store, StoreConfig, hash, set, string};
 
 /// Writes the image that a fixture stands for.
 fn unfold(fixture: &[u8], path: &Path) {
@@ -77,11 +79,42 @@ fn an_image_with_sets_and_half_a_copy_is_read_written_to_and_saved() {
     }
 }
 
-/// An image of format 2 and the two deltas over it. The second one has pages that have lost their content.
-fn unfold_chain(dir: &Path) {
-    unfold(include_bytes!("fixtures/image-format-2.sparse"), &dir.join("dump.quire"));
-    unfold(include_bytes!("fixtures/image-format-2.delta-1.sparse"), &dir.join("dump.quire.delta-1"));
-    unfold(include_bytes!("fixtures/image-format-2.delta-2.sparse"), &dir.join("dump.quire.delta-2"));
+/// An image, the deltas over it, and the epoch of the last one.
+struct FixtureChain {
+    image: &'static [u8],
+    deltas: &'static [&'static [u8]],
+    epoch: u64,
+}
+
+/// The second delta, of version 1, has pages that have lost their content.
+const FORMAT_2: FixtureChain = FixtureChain {
+    image: include_bytes!("fixtures/image-format-2.sparse"),
+    deltas: &[
+        include_bytes!("fixtures/image-format-2.delta-1.sparse"),
+        include_bytes!("fixtures/image-format-2.delta-2.sparse"),
+    ],
+    epoch: 3,
+};
+
+/// The same data, compressed by LZ4, and in the delta, of version 2, by Zstandard.
+const FORMAT_3: FixtureChain = FixtureChain {
+    image: include_bytes!("fixtures/image-format-3.sparse"),
+    deltas: &[include_bytes!("fixtures/image-format-3.delta-1.sparse")],
+    epoch: 5,
+};
+
+impl FixtureChain {
+    fn unfold(&self, dir: &Path) {
+        unfold(self.image, &dir.join("dump.quire"));
+        for (index, delta) in self.deltas.iter().enumerate() {
+            unfold(delta, &dir.join(format!("dump.quire.delta-{}", index + 1)));
+        }
+    }
+}
+
+/// The number in the version field of a link.
+fn version(link: &Path) -> u8 {
+    fs::read(link).unwrap()[8]
 }
 
 /// Looks at a value of each encoding: those that the image has, those that a delta has changed.
@@ -136,24 +169,40 @@ fn check_values_of_chain(store: &mut Store) {
 
 #[test]
 fn an_image_of_format_2_with_two_deltas_is_read_written_to_and_saved_over() {
-    for (mode, max_deltas) in [RestoreMode::Map, RestoreMode::Load].into_iter().flat_map(|mode| [(mode, 0), (mode, 3)])
-    {
+    is_read_written_to_and_saved_over(&FORMAT_2);
+}
+
+#[test]
+fn a_compressed_image_of_format_3_with_a_delta_is_read_written_to_and_saved_over() {
+    let dir = tempfile::tempdir().unwrap();
+    FORMAT_3.unfold(dir.path());
+    let image = Chain::open(&DiskDirectory::new(dir.path()), "dump.quire").unwrap();
+    let codecs = (image.info().compression.codec, image.deltas()[0].compression.codec);
+    assert_eq!(codecs, (Some(Codec::Lz4), Some(Codec::Zstd)));
+    assert_eq!((version(&dir.path().join("dump.quire")), version(&dir.path().join("dump.quire.delta-1"))), (3, 2));
+    is_read_written_to_and_saved_over(&FORMAT_3);
+}
+
+fn is_read_written_to_and_saved_over(chain: &FixtureChain) {
+    let deltas = chain.deltas.len();
+    let ways = [RestoreMode::Map, RestoreMode::Load].map(|mode| [(mode, 0), (mode, deltas + 1)]).concat();
+    for (mode, max_deltas) in ways {
         let dir = tempfile::tempdir().unwrap();
         let place = ImageLocation::new(dir.path(), "dump.quire");
-        unfold_chain(dir.path());
-        let config = StoreConfig { max_deltas, ..StoreConfig::default() };
+        chain.unfold(dir.path());
+        let config = StoreConfig { max_deltas: max_deltas as u32, ..StoreConfig::default() };
         let (mut store, report) = Store::open(config.clone(), &place, mode, false).unwrap();
         store.finish_restore().unwrap();
         store.set_now_ms(1_700_000_000_000);
-        assert_eq!((report.mode, report.keys, report.deltas, report.damage.len()), (Some(mode), 69, 2, 0));
-        assert_eq!(store.image_epoch(), 3);
+        assert_eq!((report.mode, report.keys, report.deltas, report.damage.len()), (Some(mode), 69, deltas, 0));
+        assert_eq!(store.image_epoch(), chain.epoch);
         assert_eq!(hex(&store.digest().unwrap()), "07d31dd3f103d6aaf0392262239e61a2337c21a6");
         check_values_of_chain(&mut store);
         string::set(&mut store, DbId(0), b"number", b"43", Expiry::Clear).unwrap();
         assert_eq!(store.save_blocking(&place).unwrap().image.is_delta, max_deltas > 0);
         let (mut again, report) = Store::open(config, &place, mode, false).unwrap();
         again.finish_restore().unwrap();
-        assert_eq!((report.deltas, again.image_epoch()), (max_deltas as usize, 4));
+        assert_eq!((report.deltas, again.image_epoch()), (max_deltas, chain.epoch + 1));
         assert_eq!(again.digest().unwrap(), store.digest().unwrap());
     }
 }

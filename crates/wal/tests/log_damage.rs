@@ -196,8 +196,13 @@ fn with_damage_accepted_what_lies_before_it_is_read_and_all_behind_it_is_kept() 
 
 /// The log in `fixtures/log-v1`, as a server of version 1 left it when it was killed.
 fn fixture() -> MemoryDirectory {
+    fixture_in("log-v1")
+}
+
+fn fixture_in(folder: &str) -> MemoryDirectory {
     let memory = MemoryDirectory::new();
-    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/log-v1")).unwrap() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(folder);
+    for entry in std::fs::read_dir(path).unwrap() {
         let entry = entry.unwrap();
         memory.put(entry.file_name().to_str().unwrap(), &std::fs::read(entry.path()).unwrap());
     }
@@ -226,6 +231,17 @@ fn a_log_of_version_1_is_read_and_goes_on() {
     goes_on(&fixture(), position + 14, "with an image that covers some of it");
     let versions: Vec<u8> = content(&fixture()).iter().map(|(_, bytes)| bytes[8]).collect();
     assert_eq!((versions, last), (vec![1; 3], 46));
+}
+
+#[test]
+fn a_log_of_version_2_is_read_and_goes_on() {
+    // The same records, and two spares.
+    let position = FIXTURE.2;
+    let log = || fixture_in("log-v2");
+    let versions: Vec<u8> = content(&log()).iter().map(|(_, bytes)| bytes[8]).collect();
+    assert_eq!(versions, vec![2; 5]);
+    goes_on(&log(), position, "as it is");
+    goes_on(&log(), position + 14, "with an image that covers some of it");
 }
 
 #[test]
