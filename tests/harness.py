@@ -25,7 +25,7 @@ CLAIMS = []
 
 
 def free_port():
-    """A port above 20000 that nobody listens on. Until this process ends no other one that runs tests is given it: a server that has
+    """A port above 20000 on which no program listens. Until this process ends no other one that runs tests is given it: a server that has
     not begun to listen yet would be taken for the other's. Nor does the system give it to a connection meanwhile: it lies below
     those that it chooses from."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:

@@ -137,7 +137,7 @@ def expiry(_):
     time.sleep(0.1)
     assert r.get("a") is None and r.exists("a") == 0
     assert r.persist("b") == 1 and r.ttl("b") == -1
-    # Nobody reads these: the server must find them by itself.
+    # No client reads these: the server must find them by itself.
     pipe = r.pipeline(transaction=False)
     for n in range(3000):
         pipe.set(f"gone:{n}", 1, px=50)

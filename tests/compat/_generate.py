@@ -70,7 +70,7 @@ class Generator:
     def mangled(self, words):
         """A word too many, too few or another; nothing that could make a slow or endless command."""
         at = self.random.randrange(1, len(words) + 1)
-        # A small number in the place of a time would let the key expire at a moment that nobody waits for.
+        # A small number in the place of a time would let the key expire at a moment that no step waits for.
         small = [] if words[0] in TIMED else INTEGERS
         junk = self.pick([*ODD_INTEGERS, *small, b"NX", b"GET", b"junk", b"PERSIST", b"EX"])
         kind = self.random.randrange(3)

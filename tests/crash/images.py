@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import harness
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 RULES = ["--save", "3600 1"]
 
 
@@ -27,7 +27,7 @@ class Ordinary(harness.Quire):
 
     def __init__(self, binary, directory, *args, **popen):
         if os.geteuid() == 0:
-            popen |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            popen |= {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
         super().__init__(binary, directory, *args, **popen)
 
     def ended(self, limit_s=120):
@@ -59,7 +59,7 @@ class Place:
         os.mkdir(self.dir)
         if as_root:
             os.chmod(self.outer, 0o755)
-            os.chown(self.dir, NOBODY, NOBODY)
+            os.chown(self.dir, UNPRIVILEGED, UNPRIVILEGED)
             if not reachable(self.binary):
                 self.binary = shutil.copy(self.binary, self.outer)
         return self

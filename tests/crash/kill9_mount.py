@@ -177,7 +177,7 @@ class Postgres:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         self.process.wait()
-        # Whoever is left over belongs to nobody we know: it has to be gone before the next start.
+        # A process that is left over is no child of ours: it has to be gone before the next start.
         wait_until(lambda: not any(self.is_postgres(number) for number in tree[1:]), "the end of postgres")
         self.process = None
 
@@ -243,7 +243,7 @@ def check_postgres(postgres, known, when):
 
 
 def load_postgres(postgres, known, seconds, dice):
-    """Work until somebody kills what it works on; returns those that work."""
+    """Work until the harness kills what it works on; returns those that work."""
     inserters = [Inserter(postgres, client, last + 1) for client, (last, _) in known.items()]
     for inserter in inserters:
         inserter.start()

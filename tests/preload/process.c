@@ -308,7 +308,7 @@ static void became(pid_t known) {
     end(known);
 }
 
-/* Workers of a prefork server go on sharing what nobody writes, whatever becomes of a later child. */
+/* Workers of a prefork server go on sharing what no process writes, whatever becomes of a later child. */
 static size_t shared_pages(void) {
     size_t count = 0;
     static unsigned long words[20000];

@@ -1,4 +1,4 @@
-"""SQLite on libquire_sqlite.so: databases must hold what SQLite's own VFS would have put there, whoever reads and writes them.
+"""SQLite on libquire_sqlite.so: databases must hold what SQLite's own VFS would have put there, whichever process reads and writes them.
 
 Peers are Python's sqlite3 with SQLite's own VFS, in the same process and in others, on the same files.
 """

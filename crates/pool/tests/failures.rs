@@ -73,7 +73,7 @@ fn a_failed_read_is_told_and_can_be_tried_again() {
 }
 
 #[test]
-fn a_failed_read_ahead_is_nobodys_error() {
+fn a_failed_read_ahead_is_no_readers_error() {
     let (pool, map, _) = faulty_map(16, 8, FaultTrigger::Nth(Action::Read, 0));
     assert_eq!(map.prefetch(&[PageNo(1), PageNo(2), PageNo(9)]), 3);
     [1, 2, 9].into_iter().for_each(|page| assert_eq!(number(&map, page), page));

@@ -110,7 +110,7 @@ fn what_is_changed_during_a_flush_is_written_by_the_next() {
 }
 
 #[test]
-fn what_was_written_before_a_sync_is_there_after_it_whoever_else_syncs() {
+fn what_was_written_before_a_sync_is_there_after_it_whichever_threads_sync() {
     let (memory, _gate, map) = gated_map(PoolConfig { writers: 2, shards: 2, ..small_config(12) });
     std::thread::scope(|threads| {
         for thread in 0..4_u64 {

@@ -296,7 +296,7 @@ fn a_page_that_is_being_written_is_read_but_not_changed() {
 }
 
 #[test]
-fn nobody_sleeps_through_the_end_of_what_he_waits_for() {
+fn no_thread_sleeps_through_the_end_of_what_it_waits_for() {
     bounded(|| {
         let page = Page::new();
         let threads: Vec<_> = (0..2)

@@ -131,7 +131,7 @@ fn a_sync_does_not_wait_for_stores_made_meanwhile() {
 }
 
 #[test]
-fn what_was_stored_before_a_sync_is_there_after_it_whoever_else_syncs() {
+fn what_was_stored_before_a_sync_is_there_after_it_whichever_threads_sync() {
     let (memory, device) = numbered(8);
     let pool = Pool::new(PoolConfig { shards: 2, ..small_config(6) }).unwrap();
     let Some(map) = transparent(&pool, device) else { return };
@@ -285,7 +285,7 @@ fn sum(map: &TransparentMap, pages: impl Iterator<Item = u64>) -> u64 {
 }
 
 #[test]
-fn who_goes_through_in_order_gets_many_pages_with_one_fault_and_nobody_else_does() {
+fn a_thread_that_goes_through_in_order_gets_many_pages_with_one_fault_and_no_other_does() {
     const PAGES: u64 = 1024;
     let total = (0..PAGES).sum::<u64>();
     // With room for all pages it is known how many come; in a smaller pool that depends on what is free at the time.

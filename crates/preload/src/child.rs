@@ -47,7 +47,7 @@ pub fn about_to_end() {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_process_that_is_nobodys_child_ends_without_ado() {
+    fn a_process_that_is_no_child_of_ours_ends_without_ado() {
         super::about_to_end();
         super::born(None);
         super::about_to_end();

@@ -24,7 +24,7 @@ fn listed(asker: &mut Client, id: i64, field: &str) -> usize {
 }
 
 #[test]
-fn a_slow_reader_gets_everything_and_nobody_waits_for_it() {
+fn a_slow_reader_gets_everything_and_no_other_client_waits_for_it() {
     let server = with_big(MIB, &[]);
     let (mut slow, mut other) = (server.client(), server.client());
     let id = slow.call("CLIENT ID").int();

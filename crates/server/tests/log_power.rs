@@ -132,7 +132,7 @@ fn a_power_cut_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn a_power_cut_loses_nothing_that_somebody_has_waited_for() {
+fn a_power_cut_loses_nothing_that_a_client_has_waited_for() {
     cut_again_and_again("everysec");
 }
 

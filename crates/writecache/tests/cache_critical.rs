@@ -166,7 +166,7 @@ fn a_chain_of_lock_and_write_is_followed_to_its_end() {
 }
 
 #[test]
-fn whoever_promised_a_signal_inherits_from_those_who_wait_for_it() {
+fn a_task_that_promised_a_signal_inherits_from_those_that_wait_for_it() {
     let tasks = TaskGraph::new();
     let lock = CacheMutex::new_in(Arc::clone(&tasks), false);
     let condition = CacheCondvar::new_in(Arc::clone(&tasks));

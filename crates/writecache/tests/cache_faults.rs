@@ -161,7 +161,7 @@ fn blocks_that_were_in_a_dead_fast_device_only_are_named_and_refused() {
 }
 
 #[test]
-fn a_volume_that_nobody_attached_keeps_its_blocks_in_the_log() {
+fn a_volume_that_is_not_attached_keeps_its_blocks_in_the_log() {
     let homes = Homes::new();
     let cache = homes.create(config(AdmissionPolicy::Sync));
     cache.write(DATA, 0, &block(1), &sync()).unwrap();

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_name_is_made_where_there_is_room_and_nobody_s_file_is_touched() {
+    fn a_file_without_a_name_is_made_where_there_is_room_and_no_file_of_a_user_is_touched() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().to_owned(), folder.path().join("new")] {
             let file = make_file(&path, 1 << 20, 2 << 20).unwrap();

@@ -114,7 +114,7 @@ fn a_sleeper_that_moves_on_ends_it_and_the_next_one_takes_its_place() {
 }
 
 #[test]
-fn only_long_requests_of_tasks_that_nobody_helps_yet_are_looked_at() {
+fn only_long_requests_of_tasks_that_no_task_helps_yet_are_looked_at() {
     let stage = Stage::new();
     drop(stage.serve(CRITICAL, READ));
     stage.see(CRITICAL, ProbeResult::AtFile(DATA.file));
@@ -129,7 +129,7 @@ fn only_long_requests_of_tasks_that_nobody_helps_yet_are_looked_at() {
 }
 
 #[test]
-fn a_thread_that_is_being_served_sleeps_on_nobodys_lock() {
+fn a_thread_that_is_being_served_sleeps_on_no_lock() {
     let stage = Stage::new();
     stage.see(CRITICAL, ProbeResult::AtFile(DATA.file));
     let _held = stage.serve_long(HOLDER, DATA);
@@ -179,7 +179,7 @@ fn a_thread_of_which_the_system_tells_nothing_is_asked_about_once() {
 }
 
 #[test]
-fn rounds_are_bounded_and_everybody_has_a_turn() {
+fn rounds_are_bounded_and_every_thread_has_a_turn() {
     let stage = Stage::new();
     for thread in 1..100 {
         drop(stage.serve(thread, READ));
