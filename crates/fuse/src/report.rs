@@ -132,6 +132,7 @@ pub fn cache_json(stats: &CacheStats) -> Value {
         "relocated_bytes": stats.relocated_bytes,
         "refused_blocks": stats.refused_blocks,
         "slow_flushes": stats.slow_flushes,
+        "critical_slow_uses": stats.critical_slow_uses,
         "cached_blocks": stats.cached_blocks,
         "log_used_bytes": stats.log_used_bytes,
         "log_bytes": stats.log_bytes,

@@ -106,7 +106,7 @@ fn as_critical(work: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_critical_thread_gets_the_lock_of_a_file_that_somebody_flushes_to_a_stuck_device() {
+fn a_critical_thread_gets_the_lock_of_a_file_that_another_flushes_to_a_stuck_device() {
     let Some(scene) = scene("critical thread=critical") else { return };
     let file = scene.open("table");
     scene.while_flushed("checkpointer", "table", || {
@@ -132,6 +132,27 @@ fn a_critical_process_that_has_only_just_opened_the_file_gets_its_lock() {
     });
     assert!(scene.inherited() > 0);
     scene.end("table", 0);
+}
+
+#[test]
+fn others_make_way_while_a_critical_thread_flushes_a_directory() {
+    if !possible() {
+        return;
+    }
+    let mut place = Place::new(AdmissionPolicy::CriticalProcessIo);
+    place.config.cache.tasks = TaskGraph::new();
+    place.config.rules = CriticalityRules::parse("critical thread=critical").unwrap();
+    let run = place.mount();
+    std::fs::create_dir(run.at("folder")).unwrap();
+    let folder = File::open(run.at("folder")).unwrap();
+    let uses = || run.mounted().stats()["cache"]["critical_slow_uses"].as_u64().unwrap();
+    let before = uses();
+    folder.sync_all().unwrap();
+    assert_eq!(uses(), before, "this thread is not critical");
+    as_critical(|| folder.sync_all().unwrap());
+    assert_eq!(uses(), before + 1);
+    drop(folder);
+    run.end(true);
 }
 
 #[test]

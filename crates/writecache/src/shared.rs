@@ -27,6 +27,8 @@ const SETTLED_AT_ONCE: usize = 1024;
 struct SlowUsers {
     all: AtomicUsize,
     critical: AtomicUsize,
+    /// How often a critical one began to, since the cache was opened.
+    critical_uses: AtomicU64,
     /// Others were told to make way for the critical ones.
     has_held: AtomicBool,
     /// When something else was last begun on a slow device, by [`SharedCache::now_ns`].
@@ -124,7 +126,12 @@ impl SharedCache {
         let critical = self.criticality(task).any();
         self.slow_use.all.fetch_add(1, Ordering::Relaxed);
         self.slow_use.critical.fetch_add(usize::from(critical), Ordering::Relaxed);
+        self.slow_use.critical_uses.fetch_add(u64::from(critical), Ordering::Relaxed);
         SlowUse { shared: self, critical }
+    }
+
+    pub(crate) fn critical_slow_uses(&self) -> u64 {
+        self.slow_use.critical_uses.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_slow_used(&self) -> bool {

@@ -174,6 +174,8 @@ pub struct CacheStats {
     pub unchanged_bytes: u64,
     /// Flushes of slow devices.
     pub slow_flushes: u64,
+    /// Times that a critical task read, truncated or flushed on a slow device by itself, while others made way.
+    pub critical_slow_uses: u64,
     /// Blocks now in the log and not yet on the slow device.
     pub cached_blocks: u64,
     /// Bytes of the log in use, and of the log.

@@ -387,6 +387,7 @@ impl WriteCache {
             stats.open_truncations = cache_state.open_truncations() as u64;
             stats
         };
+        stats.critical_slow_uses = self.shared.critical_slow_uses();
         stats.critical_waits = self.shared.waits.read(true);
         stats.other_waits = self.shared.waits.read(false);
         let tasks = &self.shared.config.tasks.waits;
