@@ -63,6 +63,20 @@ pub fn config(policy: AdmissionPolicy) -> CacheConfig {
     }
 }
 
+/// The bytes that a fixture stands for: their number, then place, number and content of each part that is not zeros, numbers in 8,
+/// 8 and 4 bytes.
+pub fn unfold(fixture: &[u8]) -> Vec<u8> {
+    let (len, mut rest) = fixture.split_first_chunk::<8>().unwrap();
+    let mut bytes = vec![0; u64::from_le_bytes(*len) as usize];
+    while let Some((place, tail)) = rest.split_first_chunk::<8>() {
+        let (count, tail) = tail.split_first_chunk::<4>().unwrap();
+        let (part, tail) = tail.split_at(u32::from_le_bytes(*count) as usize);
+        bytes[u64::from_le_bytes(*place) as usize..][..part.len()].copy_from_slice(part);
+        rest = tail;
+    }
+    bytes
+}
+
 pub fn block(value: u8) -> Vec<u8> {
     vec![value; BLOCK]
 }
