@@ -277,12 +277,12 @@ pub fn faults(name: &str, text: &str, code: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with the words of the documents.
+/// What is wrong with the words of the documents, and of the sources in Python and C.
 pub fn document_faults() -> anyhow::Result<Vec<String>> {
     let mut faults = Vec::new();
-    for document in sources::documents()? {
-        let name = document.to_string_lossy();
-        let text = std::fs::read_to_string(&document).with_context(|| format!("reading {name}"))?;
+    for file in sources::documents()?.into_iter().chain(sources::other_files()?) {
+        let name = file.to_string_lossy();
+        let text = std::fs::read_to_string(&file).with_context(|| format!("reading {name}"))?;
         faults.extend(word_faults(&name, &text));
     }
     Ok(faults)
@@ -311,7 +311,7 @@ fn word_faults(name: &str, text: &str) -> Vec<String> {
     for (index, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", index + 1);
         for word in line.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
-            if ACTORLESS.iter().any(|actorless| word.eq_ignore_ascii_case(actorless)) {
+            if word.split('_').any(hides_actor) {
                 faults.push(format!("{at}: {word:?} hides who acts; name the actor"));
             }
             if former.contains(&word) && !opens_sentence(line, word) {
@@ -320,6 +320,12 @@ fn word_faults(name: &str, text: &str) -> Vec<String> {
         }
     }
     faults
+}
+
+/// Whether a word, or a part of a name, hides who acts; "nobodys" in a name is one of them.
+fn hides_actor(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    ACTORLESS.contains(&word.as_str()) || word.strip_suffix('s').is_some_and(|word| ACTORLESS.contains(&word))
 }
 
 fn wide_structs(name: &str, code: &str) -> Vec<String> {
@@ -466,5 +472,13 @@ mod tests {
             "only its own folder has given it up"
         );
         assert_eq!(faults_of("xtask/src/a.rs", "//! The body.\n"), "");
+        for text in [
+            "fn a_call_that_nobody_makes() {}\n",
+            "fn nobodys_child() {}\n",
+            "# Somebody's key.\n",
+            "fn f(someone: u8) {}\n",
+        ] {
+            assert!(word_faults("tests/a.py", text).join("").contains("hides who acts"), "{text}");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! The Rust sources of the workspace, and their text without comments and strings.
+//! The sources of the workspace and the documents; the text of Rust sources without comments and strings.
 //!
-//! Relies on sources lying under `crates`, `fuzz` and `xtask`; build outputs and hidden folders are left out.
+//! Relies on Rust sources lying under `crates`, `fuzz` and `xtask`; build outputs and hidden folders are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,18 @@ pub fn rust_files() -> anyhow::Result<Vec<PathBuf>> {
     for folder in FOLDERS {
         if Path::new(folder).is_dir() {
             collect(Path::new(folder), ".rs", &mut files)?;
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Every `.py`, `.c` and `.h` file, sorted: those of the tests and examples, and those beside the Rust sources.
+pub fn other_files() -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in FOLDERS.iter().chain(&["tests", "examples"]).filter(|folder| Path::new(folder).is_dir()) {
+        for ending in [".py", ".c", ".h"] {
+            collect(Path::new(folder), ending, &mut files)?;
         }
     }
     files.sort();
