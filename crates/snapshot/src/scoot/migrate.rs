@@ -27,10 +27,12 @@ static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 /// # Errors
 /// The range is as it was; part of it may lie in the file, mapped privately.
 pub(super) fn migrate(backing: &BackingFile, regions: &mut RegionTable) -> Result<(), MechanismError> {
-    let mut migration = Migration { backing, pieces: pieces(backing)?, done: 0 };
-    let result = migration.take_all(regions);
+    let result = pieces(backing).and_then(|pieces| {
+        let mut migration = Migration { backing, pieces, done: 0 };
+        migration.take_all(regions).inspect_err(|_| migration.undo())
+    });
     if result.is_err() {
-        migration.undo();
+        // Also where nothing was taken: what counts as shared gets the file, which is empty, when the state goes.
         regions.set_sharing(0..backing.layout.regions(), RegionMapping::Private);
     }
     result
