@@ -106,6 +106,7 @@ impl WrittenPages {
         let mut words = vec![0; MAP_WORDS.min(span.pages())];
         for start in (0..span.pages()).step_by(MAP_WORDS) {
             let words = &mut words[..(span.pages() - start).min(MAP_WORDS)];
+            note_work(words.len());
             if map.read_words(span.base() as usize + start * PAGE_SIZE, words)? < words.len() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -118,6 +119,15 @@ impl WrittenPages {
         }
         Ok(written)
     }
+}
+
+/// Tests count the words of the page map and of bits that a cut looks at.
+#[cfg(not(test))]
+fn note_work(_words: usize) {}
+
+#[cfg(test)]
+fn note_work(words: usize) {
+    tests::WORK.set(tests::WORK.get() + words);
 }
 
 /// Runs of pages whose bit is set.
@@ -139,6 +149,7 @@ fn runs(bits: &[u64]) -> impl Iterator<Item = Range<usize>> {
 }
 
 fn ones(bits: &[u64]) -> usize {
+    note_work(bits.len());
     bits.iter().map(|word| word.count_ones() as usize).sum()
 }
 
@@ -323,6 +334,30 @@ mod tests {
         assert_eq!(origin.stats().held_bytes_now, copied * PAGE_SIZE as u64);
         drop((_first, second, _third));
         assert_eq!(origin.stats().held_bytes_now, 0);
+    }
+
+    thread_local! {
+        /// Words that this thread has looked at.
+        pub(super) static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    #[test]
+    fn a_cut_looks_at_as_much_however_many_snapshots_are_kept() {
+        let (origin, base) = origin(64);
+        // SAFETY: the span is the origin's, and this test is its only writer.
+        unsafe { base.write_bytes(1, 10 * PAGE_SIZE) };
+        let work_of_cut = || {
+            // SAFETY: as above; each snapshot has a file of its own.
+            unsafe { base.write(base.read().wrapping_add(1)) };
+            WORK.set(0);
+            (origin.cut().unwrap(), WORK.get())
+        };
+        let mut kept = vec![work_of_cut().0];
+        let (view, first) = work_of_cut();
+        kept.push(view);
+        kept.extend((0..300).map(|_| work_of_cut().0));
+        let (_view, last) = work_of_cut();
+        assert!(first > 64 && first == last, "{first} words with one snapshot, {last} with {}", kept.len());
     }
 
     #[test]
