@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quire_device::{Directory, DiskDirectory};
-use quire_pool::{Advice, Map, MapOptions, Pool, PoolConfig, PoolError};
+use quire_pool::{AccessAdvice, Map, MapOptions, Pool, PoolConfig, PoolError};
 
 /// Bytes leased and sent at a time: enough to be sent at once, few enough that many clients can have as many.
 const PIECE_BYTES: usize = 256 << 10;
@@ -111,7 +111,7 @@ impl FileServer {
             return Err(Refusal::Busy);
         }
         let device = self.directory.open(name).map_err(|_| Refusal::NotFound)?;
-        let options = MapOptions { advice: Advice::Sequential, ..MapOptions::default() };
+        let options = MapOptions { advice: AccessAdvice::Sequential, ..MapOptions::default() };
         let map = self.pool.map(device, options).map_err(|_| Refusal::Busy)?;
         Ok(files.entry(name.to_owned()).or_insert(map).clone())
     }

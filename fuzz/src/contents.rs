@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use quire_arena::Arena;
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
-use quire_store::set::Combination;
-use quire_store::{DbId, End, Expiry, Member, Store, StoreConfig, hash, list, set, string};
+use quire_store::set::SetOperation;
+use quire_store::{DbId, End, ExpiryChange, SetMember, Store, StoreConfig, hash, list, set, string};
 use quire_sys::buffer::BumpAllocator;
 use quire_sys::mem::Reservation;
 
@@ -112,7 +112,7 @@ pub(crate) fn use_all_of(store: &mut Store) {
             break;
         }
     }
-    let _ = string::set(store, ZERO, b"after", &[7; 3000], Expiry::Clear);
+    let _ = string::set(store, ZERO, b"after", &[7; 3000], ExpiryChange::Clear);
     let _ = store.arena_mut().trim(8);
     let _ = store.stats();
 }
@@ -133,9 +133,9 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = set::random_members(store, ZERO, key, 5, true, &mut |_| {});
     read_list(store, key);
     if let Ok(sets) = set::views(store, ZERO, [key, b"ints", b"words", b"members"].into_iter()) {
-        let _ = sets[0].contains(&Member::Bytes(b"member-3"));
+        let _ = sets[0].contains(&SetMember::Bytes(b"member-3"));
         let _ = sets[0].scan(0, 10, &mut |_| {});
-        for how in [Combination::Intersection, Combination::Union, Combination::Difference] {
+        for how in [SetOperation::Intersection, SetOperation::Union, SetOperation::Difference] {
             let _ = set::combine(how, &sets, |_| true);
         }
     }
@@ -171,7 +171,7 @@ fn write_list(store: &mut Store, key: &[u8]) {
 fn write(store: &mut Store, key: &[u8], number: usize) {
     match number % 10 {
         0 => drop(string::append(store, ZERO, key, &[1; 100])),
-        1 => drop(string::set(store, ZERO, key, &[2; 700], Expiry::At(9_000_000))),
+        1 => drop(string::set(store, ZERO, key, &[2; 700], ExpiryChange::At(9_000_000))),
         2 => drop(string::set_range(store, ZERO, key, 50, b"range")),
         3 => drop(string::incr_by(store, ZERO, key, 3)),
         4 => drop(store.remove(ZERO, key)),
@@ -187,7 +187,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
     let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
     let _ = set::pop(store, ZERO, key, 2, &mut |_| {});
     let keys = [key, b"ints", b"words", b"members"];
-    let _ = set::store_combination(store, ZERO, b"united", Combination::Union, keys.into_iter());
+    let _ = set::store_combination(store, ZERO, b"united", SetOperation::Union, keys.into_iter());
     if let Ok(mut set) = set::open_mut(store, ZERO, key) {
         let _ = set.add(b"12345");
         let _ = set.add(&[4; 90]);
@@ -225,13 +225,14 @@ pub(crate) fn filled_store() -> Store {
 fn fill(store: &mut Store) -> quire_store::Result<()> {
     store.set_now_ms(1_000_000);
     for number in 0..150_usize {
-        let expiry = if number % 5 == 0 { Expiry::At(1_500_000 + number as i64 * 10_000) } else { Expiry::Clear };
+        let expiry =
+            if number % 5 == 0 { ExpiryChange::At(1_500_000 + number as i64 * 10_000) } else { ExpiryChange::Clear };
         let value = vec![number as u8; [0, 3, 30, 300, 3000][number % 5]];
         string::set(store, ZERO, format!("string:{number}").as_bytes(), &value, expiry)?;
     }
-    string::set(store, ZERO, b"long", &vec![9; 40_000], Expiry::Clear)?;
-    string::set(store, ZERO, b"number", b"41", Expiry::Clear)?;
-    string::set(store, ZERO, &[b'k'; 500], b"long key", Expiry::Clear)?;
+    string::set(store, ZERO, b"long", &vec![9; 40_000], ExpiryChange::Clear)?;
+    string::set(store, ZERO, b"number", b"41", ExpiryChange::Clear)?;
+    string::set(store, ZERO, &[b'k'; 500], b"long key", ExpiryChange::Clear)?;
     for number in 0..600 {
         let field = format!("field-{number}");
         hash::set(store, ZERO, b"large", field.as_bytes(), b"value")?;

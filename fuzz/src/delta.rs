@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader, present_pages};
 use quire_checkpoint::format::{StoredRegion, checksum};
-use quire_checkpoint::{Chain, Codec, ImageError, ImagePart};
+use quire_checkpoint::{Codec, ImageChain, ImageError, ImagePart};
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::PAGE_SIZE;
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
+use quire_store::{DbId, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
 use zerocopy::{FromBytes, IntoBytes};
 
 use quire_rng::SplitMix64;
@@ -99,7 +99,7 @@ fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, flags: u8, is_val
     }
     contents::use_all_of(&mut store);
     if store.save_blocking(&place).is_ok() {
-        let saved = Chain::open(&*directory, NAMES[0]).expect("what was saved is sound");
+        let saved = ImageChain::open(&*directory, NAMES[0]).expect("what was saved is sound");
         let mut damage = saved.verify(|_, _| {}).expect("what was saved can be read").damage;
         // No restore reads the image's gap, and a delta leaves the image as it is.
         damage.retain(|found| {
@@ -111,8 +111,8 @@ fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, flags: u8, is_val
 
 /// Opens the chain in both ways and asks for all that it says of itself.
 fn describe(directory: &dyn Directory) {
-    let whole = Chain::open(directory, NAMES[0]);
-    let Ok((chain, damage)) = Chain::open_damaged(directory, NAMES[0]) else {
+    let whole = ImageChain::open(directory, NAMES[0]);
+    let Ok((chain, damage)) = ImageChain::open_damaged(directory, NAMES[0]) else {
         assert!(whole.is_err(), "a sound chain can be used");
         return;
     };
@@ -191,21 +191,21 @@ fn saved(codecs: [Option<Codec>; 3]) -> Valid {
     // Larger than its deltas by far, so that these may follow, however it is compressed.
     let mut rng = SplitMix64::new(77);
     let noise: Vec<u8> = (0..NOISE_BYTES / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-    string::set(&mut store, ZERO, b"noise", &noise, Expiry::Clear).expect("a small store fits");
+    string::set(&mut store, ZERO, b"noise", &noise, ExpiryChange::Clear).expect("a small store fits");
     store.set_compression(codecs[0]);
     store.save_blocking(&place).expect("saving to memory");
     store.set_compression(codecs[1]);
     change(&mut store).expect("a small store fits");
     assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
     store.set_compression(codecs[2]);
-    string::set(&mut store, ZERO, b"string:7", b"again", Expiry::Clear).expect("a short value fits");
+    string::set(&mut store, ZERO, b"string:7", b"again", ExpiryChange::Clear).expect("a short value fits");
     store.remove(ZERO, b"grown").expect("the key can be removed");
     while store.reclaim_step(1000).expect("nothing is damaged") > 0 {}
     store.arena_mut().trim(8);
     assert!(store.save_blocking(&place).expect("saving to memory").image.is_delta);
     let mut files: Vec<_> = NAMES.iter().map(|name| memory.bytes(name).expect("the link is there")).collect();
     fix_times(&mut files);
-    let compressed = Chain::open(&memory, NAMES[0]).expect("it was just saved").deltas()[0].compression.regions;
+    let compressed = ImageChain::open(&memory, NAMES[0]).expect("it was just saved").deltas()[0].compression.regions;
     assert_eq!(compressed > 0, codecs[1].is_some());
     Valid { files, digest: store.digest().expect("a valid store has a digest") }
 }
@@ -225,8 +225,8 @@ fn fix_times(links: &mut [Vec<u8>]) {
 
 /// Changes old pages, and needs new ones.
 fn change(store: &mut Store) -> quire_store::Result<()> {
-    string::set(store, ZERO, b"grown", &[5; 60_000], Expiry::Clear)?;
-    string::set(store, ZERO, b"string:3", b"changed", Expiry::Clear)?;
+    string::set(store, ZERO, b"grown", &[5; 60_000], ExpiryChange::Clear)?;
+    string::set(store, ZERO, b"string:3", b"changed", ExpiryChange::Clear)?;
     hash::set(store, ZERO, b"large", b"field-3", b"changed")?;
     store.remove(ZERO, b"number").map(drop)
 }

@@ -27,7 +27,7 @@ use crate::source::RestoreSource;
 use crate::verify::VerifySummary;
 
 /// An image and the deltas over it, whose headers, tables and footers are sound.
-pub struct Chain {
+pub struct ImageChain {
     image: Image,
     deltas: Vec<Delta>,
     /// Names of deltas that a newer image has replaced.
@@ -68,9 +68,9 @@ impl DeltaInfo {
     }
 }
 
-impl std::fmt::Debug for Chain {
+impl std::fmt::Debug for ImageChain {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Chain")
+        out.debug_struct("ImageChain")
             .field("image", &self.image)
             .field("deltas", &self.deltas.len())
             .finish_non_exhaustive()
@@ -119,7 +119,7 @@ fn last_numbers(directory: &dyn Directory, name: &str) -> Result<Option<u64>, De
     Ok(checksum.filter(|_| read == PAGE_SIZE))
 }
 
-impl Chain {
+impl ImageChain {
     /// Opens the image `name` and the deltas over it, and checks their headers, tables and footers.
     ///
     /// # Errors
@@ -131,11 +131,11 @@ impl Chain {
         Ok(chain)
     }
 
-    /// As [`Chain::open`] of an image that another process may be replacing or adding deltas to. The links are those of one moment, and
+    /// As [`ImageChain::open`] of an image that another process may be replacing or adding deltas to. The links are those of one moment, and
     /// stay what they are, whatever becomes of their names.
     ///
     /// # Errors
-    /// As [`Chain::open`]; [`ImageError::Changing`].
+    /// As [`ImageChain::open`]; [`ImageError::Changing`].
     pub fn open_shared(directory: &dyn Directory, name: &str) -> Result<Self, ImageError> {
         let mut found = ImageError::Changing { file: directory.path_of(name) };
         for attempt in 0..SHARED_ATTEMPTS {
@@ -160,7 +160,7 @@ impl Chain {
         Ok(last_numbers(directory, name)? == self.image.id.map(|id| id.checksum))
     }
 
-    /// As [`Chain::open`], but uses what is left of a damaged image, and of deltas those before the first damaged one; tells
+    /// As [`ImageChain::open`], but uses what is left of a damaged image, and of deltas those before the first damaged one; tells
     /// what is wrong.
     ///
     /// # Errors
@@ -315,12 +315,12 @@ impl Chain {
     /// verified first.
     ///
     /// # Errors
-    /// As [`map`](crate::map()), and as [`Chain::load`] for what is read first.
+    /// As [`map`](crate::map()), and as [`ImageChain::load`] for what is read first.
     pub fn map(self, options: &RestoreOptions) -> Result<MappedImage, ImageError> {
         map_source(RestoreSource::new(self.image, self.deltas, options)?, options, quire_sys::limits::max_mappings())
     }
 
-    /// As [`Chain::map`], on a system that allows `max_mappings`.
+    /// As [`ImageChain::map`], on a system that allows `max_mappings`.
     #[doc(hidden)]
     pub fn map_with(self, options: &RestoreOptions, max_mappings: usize) -> Result<MappedImage, ImageError> {
         map_source(RestoreSource::new(self.image, self.deltas, options)?, options, max_mappings)
@@ -330,7 +330,7 @@ impl Chain {
     /// the system's cache. Regions whose pages lie in too many pieces are read and verified first, and are this process's own.
     ///
     /// # Errors
-    /// As [`Chain::map`].
+    /// As [`ImageChain::map`].
     pub fn map_shared(self, options: &RestoreOptions) -> Result<ClonedImage, ImageError> {
         let options = RestoreOptions { accept_damaged: false, ..*options };
         let source = RestoreSource::new(self.image, self.deltas, &options)?;

@@ -4,13 +4,13 @@
 //! flushed, the image gets its name, and the directory is flushed again. So whatever ends a copy, a start finds no image, or
 //! deltas without one, which it refuses, or the whole chain: never an image whose later deltas are lacking.
 //!
-//! Relies on [`Chain::open_shared`]: a server may be saving to the source meanwhile. The target is to be this copy's alone.
+//! Relies on [`ImageChain::open_shared`]: a server may be saving to the source meanwhile. The target is to be this copy's alone.
 
 use quire_device::{Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer, remove_then_free};
 
 use quire_snapshot::PAGE_SIZE;
 
-use crate::chain::Chain;
+use crate::chain::ImageChain;
 use crate::delta::{Delta, delta_name, find_deltas};
 use crate::error::{ImageError, no_buffers};
 use crate::format::LinkId;
@@ -77,7 +77,7 @@ pub fn copy_chain(
     target: &dyn Directory,
     mut on_progress: impl FnMut(u64, u64),
 ) -> Result<CopySummary, CopyError> {
-    let chain = Chain::open_shared(source, name).map_err(CopyError::Source)?;
+    let chain = ImageChain::open_shared(source, name).map_err(CopyError::Source)?;
     refuse_existing(target, name)?;
     let devices: Vec<&dyn Device> = chain.devices().collect();
     let lens: Vec<u64> = devices.iter().map(|device| device.len()).collect::<Result<_, _>>().map_err(source_failed)?;

@@ -22,7 +22,7 @@ use crate::error::{DumpError, no_buffers};
 use crate::format::{ImageLayout, ImageMeta, LinkId};
 use crate::image_target::ImageTarget;
 use crate::pages::PageWriter;
-use crate::pass::{Pass, Stop};
+use crate::pass::{DumpPass, Stop};
 use crate::progress::{DumpPhase, DumpProgress};
 use crate::publish::TemporaryFile;
 use crate::target::DumpTarget;
@@ -327,12 +327,12 @@ impl Dump<'_> {
         // What compresses takes about the memory of two of them, and one is filled slowly.
         let buffers = if compressor.is_some() { self.options.buffers.saturating_sub(2) } else { self.options.buffers };
         let writer = PageWriter::new(device, self.progress, buffers, self.options.write_bytes)?;
-        let mut pass = Pass::new(snapshot, writer, target, compressor, self.progress);
+        let mut pass = DumpPass::new(snapshot, writer, target, compressor, self.progress);
         pass.take_all()?;
         if let Some(page) = pass.snapshot.damaged_page() {
             return Err(Stop::Damaged(page));
         }
-        let Pass { snapshot, mut writer, target, .. } = pass;
+        let DumpPass { snapshot, mut writer, target, .. } = pass;
         // From here on the writer is free: nothing of the snapshot is needed any more.
         drop(snapshot);
         let data_time = self.started.elapsed();

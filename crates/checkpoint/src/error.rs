@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quire_device::{Action, DeviceError};
+use quire_device::{DeviceError, DeviceOperation};
 
 /// A part of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +252,7 @@ pub enum DumpError {
 
 /// A device error for memory that the system refused.
 pub(crate) fn no_buffers(file: &str) -> DeviceError {
-    DeviceError::new(Action::Buffers, file, &std::io::ErrorKind::OutOfMemory.into())
+    DeviceError::new(DeviceOperation::Buffers, file, &std::io::ErrorKind::OutOfMemory.into())
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 //! - [`dump()`] writes a snapshot beside the previous image and publishes it by a rename.
 //! - [`Image::open`] checks everything but the data; [`Image::verify`] checks the data too;
 //!   [`Image::open_damaged`] makes the best of what is left of an image.
-//! - [`dump_delta()`] writes what has changed since an image, or since the delta before; [`Chain`] is an image with its deltas.
+//! - [`dump_delta()`] writes what has changed since an image, or since the delta before; [`ImageChain`] is an image with its deltas.
 //! - [`DumpOptions::compression`] has regions compressed that get smaller by an eighth; these are loaded, not mapped.
 //! - [`load()`] reads all into memory; [`map()`] maps the file, serves at once and replaces the mapping
-//!   by verified memory in the background; [`Chain::map_shared`] maps the file for good.
+//!   by verified memory in the background; [`ImageChain::map_shared`] maps the file for good.
 //!
 //! Relies on `quire-snapshot` for pages as they were at a cut and on `quire-device` for files. Must not know what lies
 //! in the pages.
@@ -48,7 +48,7 @@ mod table;
 mod target;
 mod verify;
 
-pub use chain::{Chain, DeltaInfo};
+pub use chain::{DeltaInfo, ImageChain};
 pub use clone::{BackgroundCheck, CheckStatus, ClonedImage};
 pub use compression::{Codec, CompressionInfo};
 pub use copy::{CopyError, CopySummary, copy_chain};

@@ -45,7 +45,7 @@ enum RegionState {
 }
 
 /// One walk through all pages of a snapshot.
-pub(crate) struct Pass<'a, T> {
+pub(crate) struct DumpPass<'a, T> {
     pub(crate) snapshot: Snapshot,
     pub(crate) writer: PageWriter<'a>,
     pub(crate) target: T,
@@ -58,7 +58,7 @@ pub(crate) struct Pass<'a, T> {
     rate: RateLimit,
 }
 
-impl<'a, T: DumpTarget> Pass<'a, T> {
+impl<'a, T: DumpTarget> DumpPass<'a, T> {
     /// Of all pages of `snapshot`, from the start.
     pub(crate) fn new(
         snapshot: Snapshot,

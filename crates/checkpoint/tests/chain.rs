@@ -8,7 +8,7 @@ use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::delta_format::{DeltaFooter, DeltaHeader, DeltaLayout};
 use quire_checkpoint::{
-    Chain, DumpError, DumpOptions, DumpProgress, ImageError, ImagePart, LinkId, RestoreOptions, dump,
+    DumpError, DumpOptions, DumpProgress, ImageChain, ImageError, ImagePart, LinkId, RestoreOptions, dump,
 };
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
@@ -58,7 +58,7 @@ fn a_chain_is_loaded_as_the_memory_at_its_last_cut() {
     let memory = MemoryDirectory::new();
     let (world, links, _) = saved_chain(&memory);
     assert_eq!(names(&memory), [NAME.to_owned(), delta(1), delta(2)]);
-    let opened = Chain::open(&memory, NAME).unwrap();
+    let opened = ImageChain::open(&memory, NAME).unwrap();
     assert_eq!(opened.links(), Some(links));
     assert_eq!(opened.deltas().iter().map(|delta| delta.epoch).collect::<Vec<_>>(), [2, 3]);
     let (epoch, pages) = chain(&memory);
@@ -71,7 +71,7 @@ fn a_mapped_chain_shows_the_last_cut_at_once_and_when_all_is_exchanged() {
     let folder = tempfile::tempdir().unwrap();
     let disk = DiskDirectory::new(folder.path());
     let (world, ..) = saved_chain(&disk);
-    let mut mapped = Chain::open(&disk, NAME).unwrap().map(&options()).unwrap();
+    let mut mapped = ImageChain::open(&disk, NAME).unwrap().map(&options()).unwrap();
     assert!(mapped.damage.is_empty() && mapped.committed_bytes == world.page_count as usize * PAGE_SIZE);
     assert_same(&held(&mut mapped.barrier, world.page_count), &world.model);
     let mut world = World::of(mapped.barrier, world.page_count, world.model);
@@ -96,7 +96,7 @@ fn a_mapped_chain_shows_the_last_cut_at_once_and_when_all_is_exchanged() {
     assert_eq!(world.barrier.changed_pages(), Some(2), "only what was written since");
     world.check();
     // It goes on where it was.
-    let mut links = Chain::open(&disk, NAME).unwrap().links().unwrap();
+    let mut links = ImageChain::open(&disk, NAME).unwrap().links().unwrap();
     world.barrier.settle(false);
     assert_eq!(world.save_delta(&disk, &mut links, 4).unwrap().pages, 2);
     assert_same(&chain(&disk).1, &world.model);
@@ -139,18 +139,18 @@ fn a_chain_that_is_kept_can_be_opened_under_its_other_name() {
     let snapshot = world.cut();
     dump(snapshot, &meta(4), &memory, NAME, &DumpProgress::new(), &options).unwrap();
     assert_eq!(names(&memory), [NAME, "kept", "kept.delta-1", "kept.delta-2"]);
-    assert_eq!(Chain::open(&memory, "kept").unwrap().info().epoch, 3);
+    assert_eq!(ImageChain::open(&memory, "kept").unwrap().info().epoch, 3);
 }
 
 /// What opening the chain is refused with.
 fn refused(directory: &MemoryDirectory) -> ImageError {
-    Chain::open(directory, NAME).expect_err("the chain was accepted")
+    ImageChain::open(directory, NAME).expect_err("the chain was accepted")
 }
 
 fn wrong_base(directory: &MemoryDirectory) -> String {
     let error = refused(directory);
     assert!(matches!(error, ImageError::WrongBase { .. }) && !error.is_damage(), "{error}");
-    assert!(Chain::open_damaged(directory, NAME).is_err(), "no damage, so nothing to accept");
+    assert!(ImageChain::open_damaged(directory, NAME).is_err(), "no damage, so nothing to accept");
     error.to_string()
 }
 
@@ -187,14 +187,14 @@ fn only_deltas_of_the_same_history_that_are_older_are_leftovers() {
         let meta = quire_checkpoint::ImageMeta { history, ..meta(7) };
         dump(snapshot, &meta, &newer, NAME, &DumpProgress::new(), &small_writes()).unwrap();
         memory.put(NAME, &newer.bytes(NAME).unwrap());
-        assert_eq!(Chain::open(&memory, NAME).is_ok(), is_leftover, "history {history}");
+        assert_eq!(ImageChain::open(&memory, NAME).is_ok(), is_leftover, "history {history}");
     }
     memory.put(NAME, &{
         let snapshot = world.cut();
         dump(snapshot, &meta(7), &newer, NAME, &DumpProgress::new(), &small_writes()).unwrap();
         newer.bytes(NAME).unwrap()
     });
-    let mut found = Chain::open(&memory, NAME).unwrap();
+    let mut found = ImageChain::open(&memory, NAME).unwrap();
     assert_eq!((found.deltas().len(), found.info().epoch), (0, 7));
     assert_eq!(found.remove_leftover(&memory).unwrap(), 2);
     assert_eq!(names(&memory), [NAME]);
@@ -226,7 +226,7 @@ fn an_image_that_no_delta_may_follow_is_one_that_older_programs_read() {
     let mut world = World::varied(50);
     let meta = quire_checkpoint::ImageMeta { chained: false, ..meta(1) };
     dump(world.cut(), &meta, &memory, NAME, &DumpProgress::new(), &small_writes()).unwrap();
-    let found = Chain::open(&memory, NAME).unwrap();
+    let found = ImageChain::open(&memory, NAME).unwrap();
     assert_eq!((found.info().version, found.links()), (1, None));
 }
 
@@ -258,7 +258,7 @@ fn a_flipped_bit_anywhere_in_a_delta_is_noticed_and_told_with_its_part() {
             assert!(error.to_string().contains(&memory.path_of(&delta(2))), "{error}");
         }
         // What came before it is used if that is accepted.
-        let (left, damage) = Chain::open_damaged(&memory, NAME).unwrap();
+        let (left, damage) = ImageChain::open_damaged(&memory, NAME).unwrap();
         assert!(damage.len() == 1 && damage[0].is_damage(), "{damage:?}");
         let pages = left.info().page_count;
         assert_same(&held(&mut left.load(&options(), |_, _| {}).unwrap().barrier, pages), &between);
@@ -267,7 +267,7 @@ fn a_flipped_bit_anywhere_in_a_delta_is_noticed_and_told_with_its_part() {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1;
         memory.put(&delta(2), &bytes);
-        let opened = || Chain::open(&memory, NAME).unwrap();
+        let opened = || ImageChain::open(&memory, NAME).unwrap();
         let damage = opened().verify(|_, _| {}).unwrap().damage;
         let [ImageError::Damaged { part: ImagePart::Data, offset, .. }] = damage.as_slice() else {
             panic!("{damage:?}")
@@ -295,7 +295,7 @@ fn deltas_that_a_damaged_image_can_not_be_matched_with_are_told_beside_its_damag
     saved_chain(&memory);
     let bytes = memory.bytes(NAME).unwrap();
     memory.put(NAME, &bytes[..bytes.len() - PAGE_SIZE]);
-    let (left, damage) = Chain::open_damaged(&memory, NAME).unwrap();
+    let (left, damage) = ImageChain::open_damaged(&memory, NAME).unwrap();
     assert_eq!(left.deltas(), []);
     let [image, ImageError::WrongBase { file, .. }] = damage.as_slice() else { panic!("{damage:?}") };
     assert!(image.is_damage() && *file == memory.path_of(&delta(1)), "{image}");
@@ -311,7 +311,7 @@ fn a_delta_of_a_newer_version_is_refused_whatever_else_is_in_it() {
             bytes[..PAGE_SIZE].copy_from_slice(header.as_bytes());
         });
         assert!(matches!(refused(&memory), ImageError::Version { found: 7, known: 2, .. }));
-        assert!(Chain::open_damaged(&memory, NAME).is_err(), "it isn't damaged");
+        assert!(ImageChain::open_damaged(&memory, NAME).is_err(), "it isn't damaged");
     }
 }
 
@@ -424,7 +424,7 @@ proptest! {
                     saved = world.model.clone();
                 }
                 Step::Restart => {
-                    let loaded = Chain::open(&memory, NAME).unwrap().load(&options(), |_, _| {}).unwrap();
+                    let loaded = ImageChain::open(&memory, NAME).unwrap().load(&options(), |_, _| {}).unwrap();
                     world = World::of(loaded.barrier, 300, saved.clone());
                     world.track();
                 }

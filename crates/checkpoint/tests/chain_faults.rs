@@ -7,9 +7,9 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use quire_checkpoint::{Chain, DumpError, DumpProgress, ImageMeta, LinkId, dump, remove_stale};
+use quire_checkpoint::{DumpError, DumpProgress, ImageChain, ImageMeta, LinkId, dump, remove_stale};
 use quire_device::{
-    Action, Device, DeviceError, Directory, DirectoryLayer, FaultInjector, FaultTrigger, InjectedFault,
+    Device, DeviceError, DeviceOperation, Directory, DirectoryLayer, FaultInjector, FaultTrigger, InjectedFault,
     MemoryDirectory, PowerCut, errno,
 };
 
@@ -87,7 +87,7 @@ fn whenever_the_power_goes_the_old_or_the_new_chain_is_whole() {
                 assert!(epoch == 3 || result.is_err(), "a save that ended well was lost at step {step}, {cut:?}");
                 found_epochs[epoch as usize] += 1;
                 // What the next start does.
-                let mut opened = Chain::open(&found, NAME).unwrap();
+                let mut opened = ImageChain::open(&found, NAME).unwrap();
                 let links = 1 + opened.deltas().len();
                 opened.remove_leftover(&found).unwrap();
                 assert_eq!(names(&found).len(), links, "step {step}, {cut:?}");
@@ -116,7 +116,7 @@ fn whenever_the_power_goes_an_image_of_other_data_or_of_a_lower_epoch_over_a_cha
             let is_saved = save(&mut now);
             for cut in cuts(3) {
                 let found = now.memory.after_power_cut(cut);
-                let is_old = Chain::open(&found, NAME).unwrap().deltas().len() == 1;
+                let is_old = ImageChain::open(&found, NAME).unwrap().deltas().len() == 1;
                 assert!(!(is_old && is_saved), "a save that ended well was lost at step {step}, {cut:?}");
                 assert_same(&chain(&found).1, if is_old { &now.had } else { &now.world.model });
                 (old, new) = (old + u32::from(is_old), new + u32::from(!is_old));
@@ -131,12 +131,12 @@ fn a_start_that_finds_a_new_image_whose_name_is_not_durable_loses_no_delta_of_th
     // The process ends between the rename and the flush of the directory; the next start removes leftovers; the power goes.
     for step in 0..6 {
         let mut now = begun();
-        let rules = vec![(FaultTrigger::Nth(Action::SyncDirectory, 0), InjectedFault::Error(errno::EIO))];
+        let rules = vec![(FaultTrigger::Nth(DeviceOperation::SyncDirectory, 0), InjectedFault::Error(errno::EIO))];
         let faulty = FaultInjector::new(Arc::new(now.memory.clone()), rules);
         assert!(matches!(save_next(&mut now, &faulty, true), Err(DumpError::NotDurable { .. })));
         let memory = now.memory.clone();
         memory.power_off_at(memory.steps() + step);
-        if let Ok(mut found) = Chain::open(&memory, NAME) {
+        if let Ok(mut found) = ImageChain::open(&memory, NAME) {
             let _ = found.remove_leftover(&memory);
         }
         for cut in cuts(12) {
@@ -178,7 +178,7 @@ fn save_under(full: bool, rules: Vec<(FaultTrigger, InjectedFault)>) -> (Result<
 
 /// Strikes at the first, second, … operation of this kind until there are no more. A disk that is full stays so: a write that has failed
 /// for that is tried again where files were freed meanwhile, those of a test beside this one for instance.
-fn at_every(full: bool, action: Action, fault: InjectedFault) -> Vec<DumpError> {
+fn at_every(full: bool, action: DeviceOperation, fault: InjectedFault) -> Vec<DumpError> {
     let stays = matches!(fault, InjectedFault::Error(errno::ENOSPC) | InjectedFault::Torn(errno::ENOSPC));
     let trigger = if stays { FaultTrigger::From } else { FaultTrigger::Nth };
     let mut errors = Vec::new();
@@ -196,7 +196,7 @@ fn at_every(full: bool, action: Action, fault: InjectedFault) -> Vec<DumpError> 
 /// A directory in which another file takes the image's name right before an operation of one kind.
 struct Exchanging {
     memory: MemoryDirectory,
-    at: Action,
+    at: DeviceOperation,
     other: Vec<u8>,
 }
 
@@ -209,7 +209,7 @@ impl DirectoryLayer for Exchanging {
         device
     }
 
-    fn before(&self, action: Action, _name: &str) -> Result<(), DeviceError> {
+    fn before(&self, action: DeviceOperation, _name: &str) -> Result<(), DeviceError> {
         if action == self.at {
             self.memory.put(NAME, &self.other);
         }
@@ -220,7 +220,7 @@ impl DirectoryLayer for Exchanging {
 #[test]
 fn a_delta_whose_image_is_exchanged_while_it_is_written_is_not_told_as_saved() {
     let (_, other, _) = saved(50);
-    for (at, is_published) in [(Action::Create, false), (Action::Rename, true)] {
+    for (at, is_published) in [(DeviceOperation::Create, false), (DeviceOperation::Rename, true)] {
         let mut now = begun();
         let directory = Exchanging { memory: now.memory.clone(), at, other: other.clone() };
         let error = save_next(&mut now, &directory, false).unwrap_err();
@@ -235,20 +235,32 @@ fn a_delta_whose_image_is_exchanged_while_it_is_written_is_not_told_as_saved() {
 #[test]
 fn a_delta_fails_cleanly_wherever_it_can_and_loses_no_change() {
     for fault in [errno::EIO, errno::ENOSPC] {
-        assert!(at_every(false, Action::Write, InjectedFault::Error(fault)).len() > 5);
-        assert!(at_every(false, Action::Write, InjectedFault::Torn(fault)).len() > 5);
+        assert!(at_every(false, DeviceOperation::Write, InjectedFault::Error(fault)).len() > 5);
+        assert!(at_every(false, DeviceOperation::Write, InjectedFault::Torn(fault)).len() > 5);
     }
-    for action in [Action::Create, Action::Length, Action::Flush, Action::Rename, Action::SyncDirectory] {
+    for action in [
+        DeviceOperation::Create,
+        DeviceOperation::Length,
+        DeviceOperation::Flush,
+        DeviceOperation::Rename,
+        DeviceOperation::SyncDirectory,
+    ] {
         assert_eq!(at_every(false, action, InjectedFault::Error(errno::EIO)).len(), 1, "{action}");
     }
 }
 
 #[test]
 fn an_image_over_a_chain_fails_cleanly_wherever_it_can_and_loses_no_change() {
-    assert!(at_every(true, Action::Write, InjectedFault::Error(errno::ENOSPC)).len() > 5);
-    for action in [Action::Create, Action::Length, Action::Flush, Action::Rename, Action::SyncDirectory] {
+    assert!(at_every(true, DeviceOperation::Write, InjectedFault::Error(errno::ENOSPC)).len() > 5);
+    for action in [
+        DeviceOperation::Create,
+        DeviceOperation::Length,
+        DeviceOperation::Flush,
+        DeviceOperation::Rename,
+        DeviceOperation::SyncDirectory,
+    ] {
         assert_eq!(at_every(true, action, InjectedFault::Error(errno::EIO)).len(), 1, "{action}");
     }
     // A delta that can't be removed is older than the image, and is left out.
-    assert!(at_every(true, Action::Remove, InjectedFault::Error(errno::EACCES)).is_empty());
+    assert!(at_every(true, DeviceOperation::Remove, InjectedFault::Error(errno::EACCES)).is_empty());
 }

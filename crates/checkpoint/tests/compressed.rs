@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{
-    Chain, Codec, DumpError, DumpProgress, DumpSummary, Image, copy_chain, dump, dump_delta, remove_stale,
+    Codec, DumpError, DumpProgress, DumpSummary, Image, ImageChain, copy_chain, dump, dump_delta, remove_stale,
 };
 use quire_device::{
     Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
@@ -43,7 +43,7 @@ fn drawn(page: u32, draw: u8) -> Vec<u8> {
 
 /// Restores the chain on disk by mapping, with all that it has in the background, and checks it.
 fn check_mapped(disk: &DiskDirectory, model: &Pages) -> u32 {
-    let chain = Chain::open(disk, NAME).unwrap();
+    let chain = ImageChain::open(disk, NAME).unwrap();
     let page_count = chain.info().page_count;
     let mut mapped = chain.map(&options()).unwrap();
     assert_same(&held(&mut mapped.barrier, page_count), model);
@@ -85,7 +85,7 @@ proptest! {
                 true => links = world.begin_chain(&disk, epoch).unwrap(),
                 false => drop(world.save_delta(&disk, &mut links, epoch).unwrap()),
             }
-            let opened = Chain::open(&disk, NAME).unwrap();
+            let opened = ImageChain::open(&disk, NAME).unwrap();
             if epoch == 1 {
                 prop_assert_eq!(opened.info().version, if is_compressed { 3 } else { 2 });
                 prop_assert!(is_compressed || opened.info().compression.codec.is_none());
@@ -229,7 +229,7 @@ fn a_compressed_delta_takes_less_space_over_any_image_and_a_clone_reads_it() {
         let summary = world.save_delta(&disk, &mut links, 2).unwrap();
         assert_eq!((summary.is_delta, summary.pages, summary.regions_compressed), (true, 208, 1));
         assert_eq!(summary.bytes_written + summary.saved_bytes, (208 + 3) * PAGE_SIZE as u64);
-        let opened = Chain::open(&disk, NAME).unwrap();
+        let opened = ImageChain::open(&disk, NAME).unwrap();
         let delta = opened.deltas().remove(0);
         assert_eq!((delta.compression.codec, delta.compression.regions), (Some(codec), 1));
         assert_eq!(delta.compression.stored_bytes, 208 * PAGE_SIZE as u64 - summary.saved_bytes);
@@ -341,8 +341,10 @@ fn a_write_that_fails_leaves_the_chain_as_it_was_wherever_it_is() {
         for number in 0.. {
             let (memory, mut world, mut links, had) = begun(Codec::Lz4);
             // A full disk stays so: the write is tried again where another test has freed files meanwhile.
-            let rules =
-                vec![(FaultTrigger::From(quire_device::Action::Write, number), InjectedFault::Error(errno::ENOSPC))];
+            let rules = vec![(
+                FaultTrigger::From(quire_device::DeviceOperation::Write, number),
+                InjectedFault::Error(errno::ENOSPC),
+            )];
             let faulty = FaultInjector::new(Arc::new(memory.clone()), rules);
             let result = save_next(&mut world, &mut links, &faulty, full);
             assert_same(&chain(&memory).1, if result.is_ok() { &world.model } else { &had });

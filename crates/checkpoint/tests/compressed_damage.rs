@@ -7,7 +7,7 @@ use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader};
 use quire_checkpoint::format::{
     DATA_OFFSET, ImageFooter, ImageHeader, ImageLayout, StoredRegion, VERSION_COMPRESSED, checksum,
 };
-use quire_checkpoint::{Chain, Codec, Image, ImageError, ImagePart, RestoreOptions, load};
+use quire_checkpoint::{Codec, Image, ImageChain, ImageError, ImagePart, RestoreOptions, load};
 use quire_device::MemoryDirectory;
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
@@ -35,7 +35,7 @@ fn saved(codec: Codec) -> Saved {
     let image = world.model.clone();
     (10..90).chain([REGION + 4]).for_each(|page| world.write(page, 77));
     world.save_delta(&memory, &mut links, 2).unwrap();
-    let info = Chain::open(&memory, NAME).unwrap();
+    let info = ImageChain::open(&memory, NAME).unwrap();
     assert_eq!((info.info().compression.regions, info.deltas()[0].compression.regions), (3, 1));
     Saved { memory, models: [image, world.model] }
 }
@@ -206,14 +206,14 @@ fn an_unknown_codec_is_refused_by_its_number_and_is_no_damage() {
     let found = Image::open_damaged(&MemoryDirectory::with_file(NAME, &changed), NAME).unwrap_err();
     assert_eq!(found.to_string(), error.to_string());
     with_delta(&memory, |_, _, stored| stored[0].codec = 77.into());
-    let error = Chain::open(&memory, NAME).unwrap_err();
+    let error = ImageChain::open(&memory, NAME).unwrap_err();
     assert!(matches!(error, ImageError::UnknownCodec { region: 0, codec: 77, .. }), "{error}");
     assert!(error.to_string().contains(DELTA), "{error}");
     with_delta(&memory, |_, _, stored| {
         (stored[0].codec, stored[0].stored_bytes) = (1.into(), 0.into());
         stored[1] = StoredRegion { codec: 77.into(), stored_bytes: u32::MAX.into(), checksum: 0.into() };
     });
-    let error = Chain::open(&memory, NAME).unwrap_err();
+    let error = ImageChain::open(&memory, NAME).unwrap_err();
     assert!(matches!(error, ImageError::UnknownCodec { region: 1, codec: 77, .. }), "{error}");
 }
 
@@ -257,7 +257,7 @@ fn a_table_of_a_compressed_delta_that_makes_no_sense_is_refused_under_right_chec
     for (number, (change, part)) in changes.into_iter().enumerate() {
         let Saved { memory, .. } = saved(Codec::Lz4);
         with_delta(&memory, change);
-        let error = Chain::open(&memory, NAME).unwrap_err();
+        let error = ImageChain::open(&memory, NAME).unwrap_err();
         assert!(matches!(&error, ImageError::Damaged { part: found, .. } if *found == part), "{number}: {error}");
         assert!(error.to_string().contains(DELTA), "{error}");
     }
@@ -280,14 +280,14 @@ fn a_flipped_bit_anywhere_in_a_compressed_delta_is_noticed_and_told_with_its_par
                 let mut bytes = bytes.clone();
                 bytes[start + at] ^= 3;
                 memory.put(DELTA, &bytes);
-                let error = Chain::open(&memory, NAME).expect_err("the delta was accepted");
+                let error = ImageChain::open(&memory, NAME).expect_err("the delta was accepted");
                 assert!(
                     matches!(error, ImageError::Damaged { part: found, .. } if found == part),
                     "{part} {at}: {error}"
                 );
             }
             // What came before it is used if that is accepted.
-            let (left, damage) = Chain::open_damaged(&memory, NAME).unwrap();
+            let (left, damage) = ImageChain::open_damaged(&memory, NAME).unwrap();
             assert_eq!(damage.len(), 1);
             assert_same(&held(&mut left.load(&options(), |_, _| {}).unwrap().barrier, PAGES), &models[0]);
         }
@@ -295,7 +295,7 @@ fn a_flipped_bit_anywhere_in_a_compressed_delta_is_noticed_and_told_with_its_par
             let mut bytes = bytes.clone();
             bytes[DELTA_DATA + at] ^= 1;
             memory.put(DELTA, &bytes);
-            let opened = || Chain::open(&memory, NAME).unwrap();
+            let opened = || ImageChain::open(&memory, NAME).unwrap();
             let damage = opened().verify(|_, _| {}).unwrap().damage;
             let [ImageError::Damaged { part: ImagePart::Data, offset, what, .. }] = damage.as_slice() else {
                 panic!("{damage:?}")
@@ -341,13 +341,13 @@ fn pages_that_a_delta_has_lost_are_those_of_the_links_below_it() {
             world.save_delta(&memory, &mut links, epoch).unwrap();
             models.push(world.model.clone());
         }
-        let told = Chain::open(&memory, NAME).unwrap().deltas();
+        let told = ImageChain::open(&memory, NAME).unwrap().deltas();
         assert!(told.iter().all(|delta| delta.compression.regions == 2), "{told:?}");
         let upper = |pages: &Pages| pages.clone().split_off(&REGION);
         let lower = |pages: &Pages| -> Pages { pages.range(..REGION).map(|(page, at)| (*page, at.clone())).collect() };
         let accepting = RestoreOptions { accept_damaged: true, ..options() };
         let found = |losses: usize| {
-            let mut loaded = Chain::open(&memory, NAME).unwrap().load(&accepting, |_, _| {}).unwrap();
+            let mut loaded = ImageChain::open(&memory, NAME).unwrap().load(&accepting, |_, _| {}).unwrap();
             let told = &loaded.summary.damage;
             assert_eq!(told.len(), losses, "{told:?}");
             assert!(told.iter().all(|damage| damage.to_string().contains("its changes are lost")), "{told:?}");
@@ -370,7 +370,7 @@ fn pages_that_a_delta_has_lost_are_those_of_the_links_below_it() {
         older = lower(&models[0]);
         older.remove(&20);
         assert_same(&lower(&found(4)), &older);
-        assert!(Chain::open(&memory, NAME).unwrap().load(&options(), |_, _| {}).is_err());
+        assert!(ImageChain::open(&memory, NAME).unwrap().load(&options(), |_, _| {}).is_err());
     }
 }
 
@@ -392,6 +392,6 @@ fn an_image_whose_header_is_lost_is_used_by_its_footer_and_one_whose_table_is_lo
 fn a_compressed_delta_of_another_link_is_refused() {
     let Saved { memory, .. } = saved(Codec::Lz4);
     with_delta(&memory, |header, _, _| header.base.checksum = 1.into());
-    let error = Chain::open(&memory, NAME).unwrap_err();
+    let error = ImageChain::open(&memory, NAME).unwrap_err();
     assert!(matches!(error, ImageError::WrongBase { .. }), "{error}");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use quire_checkpoint::{Chain, CopyError, ImageError, copy_chain};
+use quire_checkpoint::{CopyError, ImageChain, ImageError, copy_chain};
 use quire_device::{FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
 
 const PAGE: usize = 4096;
@@ -97,7 +97,7 @@ fn whenever_the_power_goes_there_is_the_whole_chain_or_no_image() {
         let result = copy(&memory, &target);
         for cut in [PowerCut::LoseAll, PowerCut::KeepAll].into_iter().chain((0..12).map(PowerCut::KeepSome)) {
             let found = target.after_power_cut(cut);
-            match Chain::open(&found, NAME) {
+            match ImageChain::open(&found, NAME) {
                 Ok(_) => {
                     let (epoch, pages) = chain(&found);
                     assert_eq!(epoch, 3, "an image without its deltas at step {step}, {cut:?}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::*;
 use quire_checkpoint::{DumpError, DumpPhase, DumpProgress, Image, ImageError, ImagePart, dump, load, remove_stale};
 use quire_device::{
-    Action, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno,
+    DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno,
 };
 
 const PAGES: u32 = 600;
@@ -53,7 +53,7 @@ fn save_under(rules: Vec<(FaultTrigger, InjectedFault)>) -> (Result<(), DumpErro
 }
 
 /// Strikes at the first, second, … operation of this kind until there are no more.
-fn at_every(action: Action, fault: InjectedFault) -> Vec<DumpError> {
+fn at_every(action: DeviceOperation, fault: InjectedFault) -> Vec<DumpError> {
     let mut errors = Vec::new();
     for number in 0.. {
         let (result, struck) = save_under(vec![(FaultTrigger::Nth(action, number), fault)]);
@@ -68,23 +68,23 @@ fn at_every(action: Action, fault: InjectedFault) -> Vec<DumpError> {
 
 #[test]
 fn a_save_fails_cleanly_at_any_write() {
-    let errors = at_every(Action::Write, InjectedFault::Error(errno::EIO));
+    let errors = at_every(DeviceOperation::Write, InjectedFault::Error(errno::EIO));
     assert!(errors.len() > 10, "{} writes", errors.len());
     for error in errors {
         let DumpError::Device { source, .. } = &error else { panic!("{error}") };
-        assert_eq!((source.action, source.errno), (Action::Write, Some(errno::EIO)));
+        assert_eq!((source.action, source.errno), (DeviceOperation::Write, Some(errno::EIO)));
         assert!(source.place.is_some(), "{error}");
     }
 }
 
 #[test]
 fn a_torn_write_fails_the_save_like_any_other() {
-    assert!(at_every(Action::Write, InjectedFault::Torn(errno::EIO)).len() > 10);
+    assert!(at_every(DeviceOperation::Write, InjectedFault::Torn(errno::EIO)).len() > 10);
 }
 
 #[test]
 fn a_save_fails_cleanly_wherever_else_it_can() {
-    for action in [Action::Create, Action::Length, Action::Flush, Action::Rename] {
+    for action in [DeviceOperation::Create, DeviceOperation::Length, DeviceOperation::Flush, DeviceOperation::Rename] {
         let errors = at_every(action, InjectedFault::Error(errno::EACCES));
         assert_eq!(errors.len(), 1, "{action}");
         let DumpError::Device { source, .. } = &errors[0] else { panic!("{}", errors[0]) };
@@ -108,7 +108,7 @@ fn a_full_disk_is_told_as_such_wherever_it_gets_full() {
 
 #[test]
 fn an_image_whose_name_may_be_lost_is_reported_though_complete() {
-    let errors = at_every(Action::SyncDirectory, InjectedFault::Error(errno::EIO));
+    let errors = at_every(DeviceOperation::SyncDirectory, InjectedFault::Error(errno::EIO));
     assert!(matches!(errors.as_slice(), [DumpError::NotDurable { .. }]), "{errors:?}");
 }
 
@@ -116,8 +116,8 @@ fn an_image_whose_name_may_be_lost_is_reported_though_complete() {
 fn a_leftover_that_could_not_be_removed_goes_at_the_next_start() {
     let (memory, mut world, _) = changed();
     let rules = vec![
-        (FaultTrigger::Nth(Action::Write, 3), InjectedFault::Error(errno::EIO)),
-        (FaultTrigger::From(Action::Remove, 0), InjectedFault::Error(errno::EACCES)),
+        (FaultTrigger::Nth(DeviceOperation::Write, 3), InjectedFault::Error(errno::EIO)),
+        (FaultTrigger::From(DeviceOperation::Remove, 0), InjectedFault::Error(errno::EACCES)),
     ];
     world.save(&FaultInjector::new(Arc::new(memory.clone()), rules), 2).unwrap_err();
     assert_eq!(names(&memory).len(), 2);
@@ -152,7 +152,7 @@ fn a_cancelled_save_leaves_no_trace() {
 fn a_writer_that_waits_for_a_buffer_is_freed_by_a_failing_save() {
     let mut world = World::varied(PAGES);
     world.barrier.set_budget(4 * 4096).unwrap();
-    let rules = vec![(FaultTrigger::From(Action::Write, 1), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(DeviceOperation::Write, 1), InjectedFault::Error(errno::EIO))];
     let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules);
     let snapshot = world.cut();
     std::thread::scope(|scope| {
@@ -178,7 +178,7 @@ fn a_missing_directory_is_told() {
 fn reads_that_fail_name_the_part() {
     let (memory, ..) = saved(PAGES);
     let under = |number| {
-        let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
+        let rules = vec![(FaultTrigger::Nth(DeviceOperation::Read, number), InjectedFault::Error(errno::EIO))];
         FaultInjector::new(Arc::new(memory.clone()), rules)
     };
     let mut parts = Vec::new();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::*;
 use quire_checkpoint::{DumpError, DumpOptions, DumpProgress, dump};
 use quire_device::{
-    Action, Device, DeviceError, Directory, FaultInjector, FaultTrigger, FreeingGate, InjectedFault, MemoryDirectory,
-    await_freed, errno, remove_then_free,
+    Device, DeviceError, DeviceOperation, Directory, FaultInjector, FaultTrigger, FreeingGate, InjectedFault,
+    MemoryDirectory, await_freed, errno, remove_then_free,
 };
 use quire_snapshot::PAGE_SIZE;
 
@@ -64,7 +64,7 @@ impl Directory for Told {
 fn with_a_file_being_freed(nth: Option<u64>) -> (FreeingGate, FaultInjector, MemoryDirectory) {
     let memory = MemoryDirectory::new();
     memory.put("removed", b"an image that was replaced");
-    let full = nth.map(|nth| (FaultTrigger::Nth(Action::Write, nth), InjectedFault::Error(errno::ENOSPC)));
+    let full = nth.map(|nth| (FaultTrigger::Nth(DeviceOperation::Write, nth), InjectedFault::Error(errno::ENOSPC)));
     let faulty = FaultInjector::new(Arc::new(memory.clone()), full.into_iter().collect());
     let gate = FreeingGate::new(Arc::new(faulty.clone()));
     gate.close();
@@ -109,7 +109,7 @@ fn a_save_that_waits_for_room_can_be_cancelled() {
 
 fn without_anything_to_wait_for_a_full_disk_fails_the_save(nth: u64) {
     let memory = MemoryDirectory::new();
-    let rules = vec![(FaultTrigger::From(Action::Write, nth), InjectedFault::Error(errno::ENOSPC))];
+    let rules = vec![(FaultTrigger::From(DeviceOperation::Write, nth), InjectedFault::Error(errno::ENOSPC))];
     let faulty = FaultInjector::new(Arc::new(memory.clone()), rules);
     let error = World::varied(PAGES).save(&faulty, 1).unwrap_err();
     let DumpError::Device { source, .. } = &error else { panic!("{error}") };

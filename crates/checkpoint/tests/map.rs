@@ -11,8 +11,8 @@ use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{BackgroundRestore, Image, ImageError, ImagePart, MappedImage, RestoreOptions, map};
 use quire_device::{
-    Action, Device, DeviceError, Directory, DirectoryLayer, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault,
-    IoEngine, Layer, LayeredDevice, MemoryDirectory, Queue, errno,
+    Device, DeviceError, DeviceOperation, Directory, DirectoryLayer, DiskDirectory, FaultInjector, FaultTrigger,
+    InjectedFault, IoEngine, Layer, LayeredDevice, MemoryDirectory, Queue, errno,
 };
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use tempfile::TempDir;
@@ -202,7 +202,7 @@ fn a_failing_read_in_the_background_is_told_with_its_region() {
     let saved = on_disk(sparse());
     // Three reads open the image.
     for (number, region) in [(3, 0), (5, 3)] {
-        let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
+        let rules = vec![(FaultTrigger::Nth(DeviceOperation::Read, number), InjectedFault::Error(errno::EIO))];
         let faulty = FaultInjector::new(Arc::new(saved.disk.clone()), rules);
         let MappedImage { mut barrier, mut restore, .. } = mapped(&faulty).unwrap();
         let error = adopt_all(&mut barrier, &mut restore).unwrap_err();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use proptest::prelude::*;
-use quire_checkpoint::{Chain, ImageError, ImagePart, MappedImage, RestoreOptions};
+use quire_checkpoint::{ImageChain, ImageError, ImagePart, MappedImage, RestoreOptions};
 use quire_device::{Directory, DiskDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ fn saved(changes: &[&[u32]]) -> Saved {
 }
 
 fn mapped(disk: &dyn Directory, max_mappings: usize) -> MappedImage {
-    Chain::open(disk, NAME).unwrap().map_with(&options(), max_mappings).unwrap()
+    ImageChain::open(disk, NAME).unwrap().map_with(&options(), max_mappings).unwrap()
 }
 
 /// Pages of `region` that lie alone.
@@ -145,7 +145,7 @@ fn damage_of_a_mapped_page_of_a_delta_is_told_in_the_background() {
     let mut strict = mapped(&saved.disk, MAPPINGS);
     assert_told(&adopt_all(&mut strict.barrier, &mut strict.restore).unwrap_err(), &saved, offset);
     let accepting = RestoreOptions { accept_damaged: true, ..options() };
-    let mut found = Chain::open(&saved.disk, NAME).unwrap().map(&accepting).unwrap();
+    let mut found = ImageChain::open(&saved.disk, NAME).unwrap().map(&accepting).unwrap();
     adopt_all(&mut found.barrier, &mut found.restore).unwrap();
     assert_eq!((found.restore.status().damaged, found.damage.len()), (1, 0));
     let mut model = saved.model;
@@ -157,7 +157,7 @@ fn damage_of_a_mapped_page_of_a_delta_is_told_in_the_background() {
 fn damage_of_a_page_that_is_read_first_is_told_at_once() {
     let saved = saved(&[&scattered(0, 70)]);
     let offset = flip(&saved, 2);
-    let open = || Chain::open(&saved.disk, NAME).unwrap();
+    let open = || ImageChain::open(&saved.disk, NAME).unwrap();
     assert_told(&open().map(&options()).err().unwrap(), &saved, offset);
     let accepting = RestoreOptions { accept_damaged: true, ..options() };
     let mut found = open().map(&accepting).unwrap();
@@ -172,11 +172,11 @@ fn damage_of_a_page_that_a_newer_delta_has_is_told_too() {
     let offset = flip(&saved, 1);
     let mut found = mapped(&saved.disk, MAPPINGS);
     assert_told(&adopt_all(&mut found.barrier, &mut found.restore).unwrap_err(), &saved, offset);
-    let loaded = Chain::open(&saved.disk, NAME).unwrap().load(&options(), |_, _| {});
+    let loaded = ImageChain::open(&saved.disk, NAME).unwrap().load(&options(), |_, _| {});
     assert_told(&loaded.err().unwrap(), &saved, offset);
     // The page that counts is sound, and is used.
     let accepting = RestoreOptions { accept_damaged: true, ..options() };
-    let mut found = Chain::open(&saved.disk, NAME).unwrap().map(&accepting).unwrap();
+    let mut found = ImageChain::open(&saved.disk, NAME).unwrap().map(&accepting).unwrap();
     adopt_all(&mut found.barrier, &mut found.restore).unwrap();
     World::of(found.barrier, PAGES, saved.model.clone()).check();
 }
@@ -226,7 +226,7 @@ proptest! {
                 Change::Save => drop(world.save_delta(&disk, &mut links, epoch).unwrap()),
             }
         }
-        let mut loaded = Chain::open(&disk, NAME).unwrap().load(&options(), |_, _| {}).unwrap();
+        let mut loaded = ImageChain::open(&disk, NAME).unwrap().load(&options(), |_, _| {}).unwrap();
         assert_same(&held(&mut loaded.barrier, PAGES), &world.model);
         let MappedImage { barrier, mut restore, delta_runs, .. } = mapped(&disk, max_mappings);
         prop_assert!(delta_runs as usize <= max_mappings / 4);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::*;
-use quire_checkpoint::{Chain, ImageError};
+use quire_checkpoint::{ImageChain, ImageError};
 use quire_device::{Device, DeviceError, Directory, MemoryDirectory};
 
 /// What a server does to the directory just before, or just after, the files are listed for the n-th time.
@@ -87,7 +87,7 @@ fn an_image_that_is_replaced_before_its_deltas_are_listed_is_not_taken_without_t
             world.begin_chain(memory, 3).unwrap();
         }
     });
-    let chain = Chain::open_shared(&Saving::new(memory, save, nothing()), NAME).unwrap();
+    let chain = ImageChain::open_shared(&Saving::new(memory, save, nothing()), NAME).unwrap();
     assert_eq!((chain.info().epoch, chain.deltas().len()), (3, 0));
 }
 
@@ -100,7 +100,7 @@ fn a_delta_that_is_removed_after_it_was_listed_belongs_to_an_image_that_is_gone(
             world.begin_chain(memory, 3).unwrap();
         }
     });
-    let chain = Chain::open_shared(&Saving::new(memory, nothing(), save), NAME).unwrap();
+    let chain = ImageChain::open_shared(&Saving::new(memory, nothing(), save), NAME).unwrap();
     assert_eq!((chain.info().epoch, chain.deltas().len()), (3, 0));
 }
 
@@ -108,12 +108,12 @@ fn a_delta_that_is_removed_after_it_was_listed_belongs_to_an_image_that_is_gone(
 fn a_chain_that_never_stands_still_is_given_up_and_one_that_nothing_changes_is_opened_at_once() {
     let (memory, mut world) = begun();
     let still = Saving::new(memory.clone(), nothing(), nothing());
-    let chain = Chain::open_shared(&still, NAME).unwrap();
+    let chain = ImageChain::open_shared(&still, NAME).unwrap();
     assert_eq!((chain.info().epoch, chain.deltas().len(), still.lists.load(Ordering::SeqCst)), (2, 1, 1));
     let save: Change = Box::new(move |number, memory| {
         world.begin_chain(memory, u64::from(number) + 3).map(drop).unwrap();
     });
     let restless = Saving::new(memory, save, nothing());
-    assert!(matches!(Chain::open_shared(&restless, NAME), Err(ImageError::Changing { .. })));
-    assert!(matches!(Chain::open_shared(&MemoryDirectory::new(), NAME), Err(ImageError::Missing { .. })));
+    assert!(matches!(ImageChain::open_shared(&restless, NAME), Err(ImageError::Changing { .. })));
+    assert!(matches!(ImageChain::open_shared(&MemoryDirectory::new(), NAME), Err(ImageError::Missing { .. })));
 }

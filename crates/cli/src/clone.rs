@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use quire_checkpoint::{Chain, ImageIdentity};
+use quire_checkpoint::{ImageChain, ImageIdentity};
 use quire_device::DiskDirectory;
 use quire_server::clone_origin::CloneOrigin;
 use quire_server::save_state::RestoreSummary;
@@ -21,7 +21,7 @@ use crate::watch::{SaveBar, until_idle};
 const ATTEMPTS: u32 = 10;
 
 /// What is cloned.
-pub struct Wanted {
+pub struct CloneRequest {
     /// The image.
     pub origin: CloneOrigin,
     /// The server whose image it is to be, if a server was named.
@@ -35,7 +35,7 @@ struct Server {
     told: ImageIdentity,
 }
 
-impl Wanted {
+impl CloneRequest {
     /// What the arguments name, if they name a clone. Has a server save first.
     pub fn find(matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
         let Some(named) = matches.get_one::<String>("clone") else { return Ok(None) };
@@ -137,7 +137,7 @@ fn origin(named: &str, info: &PeerInfo) -> anyhow::Result<CloneOrigin> {
 
 /// How old the data of the newest image is; `None` if that can't be told.
 fn age_of(origin: &CloneOrigin) -> Option<Duration> {
-    let chain = Chain::open_shared(&DiskDirectory::new(&origin.directory), &origin.file).ok()?;
+    let chain = ImageChain::open_shared(&DiskDirectory::new(&origin.directory), &origin.file).ok()?;
     let created = UNIX_EPOCH + Duration::from_millis(chain.info().created_unix_ms);
     SystemTime::now().duration_since(created).ok()
 }
@@ -199,7 +199,7 @@ mod tests {
         });
         let image = tempfile::NamedTempFile::new().unwrap();
         let save = |number| ImageIdentity { history: 9, epoch: number, checksum: number };
-        let wanted = Wanted {
+        let wanted = CloneRequest {
             origin: CloneOrigin::at(image.path(), &named).unwrap(),
             server: Some(Server { peer: Peer::connect(&named).unwrap(), told: save(1) }),
         };

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 use quire_checkpoint::{
-    Chain, Codec, CompressionInfo, CopySummary, DeltaInfo, ImageInfo, copy_chain, remove_stale, temporary_files,
+    Codec, CompressionInfo, CopySummary, DeltaInfo, ImageChain, ImageInfo, copy_chain, remove_stale, temporary_files,
 };
 use quire_device::{Directory, DiskDirectory};
 use quire_server::lock_file::CopyLock;
@@ -43,9 +43,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     verify(&chain)
 }
 
-fn open(path: &Path) -> anyhow::Result<Chain> {
+fn open(path: &Path) -> anyhow::Result<ImageChain> {
     let (dir, name) = place(path)?;
-    Ok(Chain::open(&DiskDirectory::new(dir), name)?)
+    Ok(ImageChain::open(&DiskDirectory::new(dir), name)?)
 }
 
 /// The directory of an image, and its name there.
@@ -205,7 +205,7 @@ fn as_json(info: &ImageInfo, deltas: &[DeltaInfo]) -> String {
     format!("{}\n", object(facts.collect()))
 }
 
-fn verify(chain: &Chain) -> anyhow::Result<ExitCode> {
+fn verify(chain: &ImageChain) -> anyhow::Result<ExitCode> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} regions, {eta} left").context("progress")?;
     let bar = ProgressBar::new(0).with_style(style);
     let summary = chain.verify(|done, total| {

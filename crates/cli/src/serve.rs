@@ -15,7 +15,7 @@ use quire_server::saving;
 use quire_server::state::ServerHooks;
 
 use crate::banner::{self, ClientAccess};
-use crate::clone::Wanted;
+use crate::clone::CloneRequest;
 use crate::logging;
 
 /// Starts the server and serves until it is asked to end.
@@ -34,7 +34,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     // Before an original is asked for a save, and before all data is read.
     Pidfile::check(&config.pidfile)?;
-    let wanted = Wanted::find(matches)?;
+    let wanted = CloneRequest::find(matches)?;
     let image_lock = prepare_place(&config, wanted.as_ref().map(|wanted| &wanted.origin))?;
     let opened = match &wanted {
         Some(wanted) => cloning::open(&config, wanted.origin.clone()),

@@ -10,7 +10,7 @@ use quire_sys::block;
 use crate::device::Device;
 use crate::disk_file::{CacheMode, DiskFile, FileKind};
 use crate::engine::IoEngine;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 
 /// Opens block devices. They have the length that they have: [`Device::set_len`] is refused, and [`Device::allocate`] up
 /// to their size does nothing.
@@ -37,8 +37,8 @@ impl BlockDevice {
     ) -> Result<Arc<dyn Device>, DeviceError> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let file = block::open(path).map_err(|error| DeviceError::new(Action::Open, &name, &error))?;
-        let len = block::len(&file).map_err(|error| DeviceError::new(Action::Length, &name, &error))?;
+        let file = block::open(path).map_err(|error| DeviceError::new(DeviceOperation::Open, &name, &error))?;
+        let len = block::len(&file).map_err(|error| DeviceError::new(DeviceOperation::Length, &name, &error))?;
         Ok(Arc::new(DiskFile::new(name, file, FileKind::Block(len), caching, engine)))
     }
 }

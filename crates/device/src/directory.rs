@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 
 /// A directory of files. Creating, renaming and removing are durable only after [`Directory::sync`].
 pub trait Directory: Send + Sync {
@@ -67,7 +67,7 @@ pub trait Directory: Send + Sync {
 ///
 /// # Errors
 /// `name` is empty, `.`, `..`, or has a slash or a zero byte in it.
-pub fn check_name(action: Action, name: &str) -> Result<(), DeviceError> {
+pub fn check_name(action: DeviceOperation, name: &str) -> Result<(), DeviceError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(DeviceError::from_errno(action, format!("{name:?}"), crate::errno::EINVAL));
     }

@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::directory::{Directory, check_name};
 use crate::disk_file::{CacheMode, DiskFile, FileKind};
 use crate::engine::IoEngine;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 
 /// A directory of the system.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl DiskDirectory {
         Arc::new(DiskFile::new(self.path_of(name), file, kind, self.caching, self.engine))
     }
 
-    fn error(&self, action: Action, name: &str, source: &std::io::Error) -> DeviceError {
+    fn error(&self, action: DeviceOperation, name: &str, source: &std::io::Error) -> DeviceError {
         DeviceError::new(action, self.path_of(name), source)
     }
 }
@@ -58,58 +58,61 @@ impl Directory for DiskDirectory {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        check_name(Action::Create, name)?;
-        let file = sys::create_new(&self.path.join(name)).map_err(|error| self.error(Action::Create, name, &error))?;
+        check_name(DeviceOperation::Create, name)?;
+        let file = sys::create_new(&self.path.join(name))
+            .map_err(|error| self.error(DeviceOperation::Create, name, &error))?;
         Ok(self.device(name, file, FileKind::New))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        check_name(Action::Open, name)?;
-        let file = sys::open_regular(&self.path.join(name)).map_err(|error| self.error(Action::Open, name, &error))?;
+        check_name(DeviceOperation::Open, name)?;
+        let file = sys::open_regular(&self.path.join(name))
+            .map_err(|error| self.error(DeviceOperation::Open, name, &error))?;
         Ok(self.device(name, file, FileKind::Existing))
     }
 
     fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        check_name(Action::Open, name)?;
+        check_name(DeviceOperation::Open, name)?;
         let file = sys::open_regular_to_write(&self.path.join(name))
-            .map_err(|error| self.error(Action::Open, name, &error))?;
+            .map_err(|error| self.error(DeviceOperation::Open, name, &error))?;
         Ok(self.device(name, file, FileKind::Existing))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        check_name(Action::Rename, from)?;
-        check_name(Action::Rename, to)?;
-        fs::rename(self.path.join(from), self.path.join(to)).map_err(|error| self.error(Action::Rename, from, &error))
+        check_name(DeviceOperation::Rename, from)?;
+        check_name(DeviceOperation::Rename, to)?;
+        fs::rename(self.path.join(from), self.path.join(to))
+            .map_err(|error| self.error(DeviceOperation::Rename, from, &error))
     }
 
     fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        check_name(Action::Link, from)?;
-        check_name(Action::Link, to)?;
+        check_name(DeviceOperation::Link, from)?;
+        check_name(DeviceOperation::Link, to)?;
         match fs::hard_link(self.path.join(from), self.path.join(to)) {
             Ok(()) => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
-                Err(self.error(Action::Link, from, &error))
+                Err(self.error(DeviceOperation::Link, from, &error))
             }
             // Not every file system has second names. `fs::copy` leaves holes to the file system.
             Err(_) => {
                 let copied = fs::copy(self.path.join(from), self.path.join(to))
                     .and_then(|_| File::open(self.path.join(to))?.sync_all());
-                copied.map_err(|error| self.error(Action::Link, from, &error))
+                copied.map_err(|error| self.error(DeviceOperation::Link, from, &error))
             }
         }
     }
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        check_name(Action::Remove, name)?;
-        fs::remove_file(self.path.join(name)).map_err(|error| self.error(Action::Remove, name, &error))
+        check_name(DeviceOperation::Remove, name)?;
+        fs::remove_file(self.path.join(name)).map_err(|error| self.error(DeviceOperation::Remove, name, &error))
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        sys::sync_directory(&self.path).map_err(|error| self.error(Action::SyncDirectory, "", &error))
+        sys::sync_directory(&self.path).map_err(|error| self.error(DeviceOperation::SyncDirectory, "", &error))
     }
 
     fn list(&self) -> Result<Vec<String>, DeviceError> {
-        let failed = |error| self.error(Action::List, "", &error);
+        let failed = |error| self.error(DeviceOperation::List, "", &error);
         let entries = fs::read_dir(&self.path).map_err(failed)?;
         // A name that isn't text can't be one of ours.
         entries

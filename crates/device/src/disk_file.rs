@@ -15,7 +15,7 @@ use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue, TakenBytes};
 use crate::engine::{self, IoEngine};
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::open_file::OpenFile;
 use crate::{errno, zeros};
 
@@ -87,7 +87,7 @@ impl DiskFile {
         Self { target, engine, way, fixed_len, is_cache_current, cached: OnceLock::new() }
     }
 
-    fn error(&self, action: Action, source: &io::Error) -> DeviceError {
+    fn error(&self, action: DeviceOperation, source: &io::Error) -> DeviceError {
         DeviceError::new(action, &self.target.name, source)
     }
 
@@ -143,7 +143,7 @@ impl DiskFile {
     }
 
     fn read_failed(&self, error: &io::Error, offset: u64, len: usize) -> DeviceError {
-        self.error(Action::Read, error).at(offset, len as u64)
+        self.error(DeviceOperation::Read, error).at(offset, len as u64)
     }
 
     /// Writes durably without poisoning. One part by one call; several would wait for the device each, so they are written
@@ -156,7 +156,7 @@ impl DiskFile {
             }
         }
         self.target.run(transfer)?;
-        self.target.file.sync_data().map_err(|error| self.error(Action::Write, &error))
+        self.target.file.sync_data().map_err(|error| self.error(DeviceOperation::Write, &error))
     }
 
     /// Takes the space for a file of `len` bytes.
@@ -166,7 +166,7 @@ impl DiskFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The zeros to come take space as well, where the file system doesn't share or squeeze them.
                 Err(error) if rw::is_refusal(&error) => return Ok(()),
-                result => return result.map_err(|error| self.error(Action::Allocate, &error)),
+                result => return result.map_err(|error| self.error(DeviceOperation::Allocate, &error)),
             }
         }
     }
@@ -192,21 +192,25 @@ impl Device for DiskFile {
         if let Some(len) = self.fixed_len {
             return Ok(len);
         }
-        self.target.file.metadata().map(|facts| facts.len()).map_err(|error| self.error(Action::Length, &error))
+        self.target
+            .file
+            .metadata()
+            .map(|facts| facts.len())
+            .map_err(|error| self.error(DeviceOperation::Length, &error))
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
         if self.fixed_len.is_some() {
-            return Err(DeviceError::from_errno(Action::Length, self.name(), errno::EINVAL));
+            return Err(DeviceError::from_errno(DeviceOperation::Length, self.name(), errno::EINVAL));
         }
-        self.target.file.set_len(len).map_err(|error| self.error(Action::Length, &error))
+        self.target.file.set_len(len).map_err(|error| self.error(DeviceOperation::Length, &error))
     }
 
     fn allocate(&self, len: u64) -> Result<(), DeviceError> {
         self.target.poison.check()?;
         let old_len = self.len()?;
         if self.fixed_len.is_some() {
-            let full = || DeviceError::from_errno(Action::Allocate, self.name(), errno::ENOSPC);
+            let full = || DeviceError::from_errno(DeviceOperation::Allocate, self.name(), errno::ENOSPC);
             return if len <= old_len { Ok(()) } else { Err(full()) };
         }
         if len == 0 {
@@ -216,7 +220,7 @@ impl Device for DiskFile {
         grown.and_then(|()| self.set_len(len)).map_err(|error| {
             // Whether this works or not, the error that counts is the first one.
             let _ = self.target.file.set_len(old_len);
-            DeviceError { action: Action::Allocate, ..error }
+            DeviceError { action: DeviceOperation::Allocate, ..error }
         })
     }
 
@@ -270,8 +274,9 @@ impl Device for DiskFile {
     fn write_durable(&self, transfer: &mut Transfer) -> Result<(), DeviceError> {
         assert_eq!(transfer.direction, Direction::Write, "only a write can be durable");
         let is_single = transfer.extents.len() == 1;
-        let mut write =
-            || self.write_through(transfer).map_err(|error| DeviceError { action: Action::DurableWrite, ..error });
+        let mut write = || {
+            self.write_through(transfer).map_err(|error| DeviceError { action: DeviceOperation::DurableWrite, ..error })
+        };
         if self.is_direct() && is_single {
             // The device itself answers, for these bytes alone; several of these may wait for it at a time.
             self.target.poison.check()?;
@@ -285,11 +290,13 @@ impl Device for DiskFile {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.target.make_durable(|| self.target.file.sync_all().map_err(|error| self.error(Action::Flush, &error)))
+        self.target
+            .make_durable(|| self.target.file.sync_all().map_err(|error| self.error(DeviceOperation::Flush, &error)))
     }
 
     fn flush_data(&self) -> Result<(), DeviceError> {
-        self.target.make_durable(|| self.target.file.sync_data().map_err(|error| self.error(Action::Flush, &error)))
+        self.target
+            .make_durable(|| self.target.file.sync_data().map_err(|error| self.error(DeviceOperation::Flush, &error)))
     }
 
     fn alignment(&self) -> DirectAlignment {
@@ -384,7 +391,7 @@ mod tests {
             let device = full(engine);
             assert!(device.run(&mut transfer(Direction::Write)).unwrap_err().is_full());
             let cause = device.flush().unwrap_err();
-            assert_eq!(cause.action, Action::Flush);
+            assert_eq!(cause.action, DeviceOperation::Flush);
             is_poisoned(&device, &cause);
         }
     }
@@ -394,7 +401,7 @@ mod tests {
         for engine in [IoEngine::Auto, IoEngine::Threads] {
             let device = full(engine);
             let cause = device.write_durable(&mut transfer(Direction::Write)).unwrap_err();
-            assert_eq!((cause.action, cause.place), (Action::DurableWrite, Some((0, 4096))));
+            assert_eq!((cause.action, cause.place), (DeviceOperation::DurableWrite, Some((0, 4096))));
             assert!(cause.is_full());
             is_poisoned(&device, &cause);
         }

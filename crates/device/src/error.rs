@@ -5,7 +5,7 @@ use std::io;
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum DeviceOperation {
     /// Making a new file.
     Create,
     /// Opening a file.
@@ -36,7 +36,7 @@ pub enum Action {
     Buffers,
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for DeviceOperation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Create => "creating",
@@ -61,7 +61,7 @@ impl fmt::Display for Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceError {
     /// What was being done.
-    pub action: Action,
+    pub action: DeviceOperation,
     /// Path or name of the file.
     pub file: String,
     /// First byte and number of bytes concerned, if it was about bytes.
@@ -74,18 +74,18 @@ pub struct DeviceError {
 
 impl DeviceError {
     /// An error of the system.
-    pub fn new(action: Action, file: impl Into<String>, source: &io::Error) -> Self {
+    pub fn new(action: DeviceOperation, file: impl Into<String>, source: &io::Error) -> Self {
         Self { action, file: file.into(), place: None, kind: source.kind(), errno: source.raw_os_error() }
     }
 
     /// An error by number (see [`crate::errno`]).
-    pub fn from_errno(action: Action, file: impl Into<String>, errno: i32) -> Self {
+    pub fn from_errno(action: DeviceOperation, file: impl Into<String>, errno: i32) -> Self {
         Self::new(action, file, &io::Error::from_raw_os_error(errno))
     }
 
     /// There was no memory for buffers.
     pub(crate) fn no_memory(file: &str) -> Self {
-        Self::new(Action::Buffers, file, &io::ErrorKind::OutOfMemory.into())
+        Self::new(DeviceOperation::Buffers, file, &io::ErrorKind::OutOfMemory.into())
     }
 
     /// The same, about `len` bytes at `offset`.

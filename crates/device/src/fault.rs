@@ -11,7 +11,7 @@ use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Completion, Device, Queue};
 use crate::directory::Directory;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 use crate::poison::Poison;
 use quire_rng::SplitMix64;
@@ -58,7 +58,7 @@ impl DirectoryLayer for FaultInjector {
         LayeredDevice::new(device, FaultyFile { faults: Arc::new(faults) })
     }
 
-    fn before(&self, action: Action, name: &str) -> Result<(), DeviceError> {
+    fn before(&self, action: DeviceOperation, name: &str) -> Result<(), DeviceError> {
         self.plan.check(action, &self.inner.path_of(name), &[])
     }
 }
@@ -72,7 +72,7 @@ struct Faults {
 
 impl Faults {
     /// Lets what is to befall `transfer` befall it. If it is `Ok`, nothing has been moved and nothing stands in the way.
-    fn strike(&self, action: Action, transfer: &mut Transfer) -> Result<(), DeviceError> {
+    fn strike(&self, action: DeviceOperation, transfer: &mut Transfer) -> Result<(), DeviceError> {
         let writes = transfer.direction == Direction::Write;
         if writes {
             self.poison.check()?;
@@ -126,7 +126,7 @@ impl Faults {
         let _ = self.device.run(&mut mixed);
     }
 
-    fn cut_short(&self, action: Action, transfer: &mut Transfer) -> DeviceError {
+    fn cut_short(&self, action: DeviceOperation, transfer: &mut Transfer) -> DeviceError {
         let half = |len: usize| len / 2 / DIRECT_ALIGN * DIRECT_ALIGN;
         self.move_parts(transfer, half);
         let kind = match transfer.direction {
@@ -145,22 +145,22 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    fn check(&self, action: Action, parts: &[Extent]) -> Result<(), DeviceError> {
+    fn check(&self, action: DeviceOperation, parts: &[Extent]) -> Result<(), DeviceError> {
         self.faults.plan.check(action, self.faults.device.name(), parts)
     }
 }
 
-fn action_of(transfer: &Transfer) -> Action {
+fn action_of(transfer: &Transfer) -> DeviceOperation {
     match transfer.direction {
-        Direction::Read => Action::Read,
-        Direction::Write => Action::Write,
+        Direction::Read => DeviceOperation::Read,
+        Direction::Write => DeviceOperation::Write,
     }
 }
 
 // Reads from the system's cache don't ask the device, so no fault strikes them.
 impl Layer for FaultyFile {
     fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
-        self.check(Action::Length, &[])?;
+        self.check(DeviceOperation::Length, &[])?;
         inner.set_len(len)
     }
 
@@ -168,19 +168,19 @@ impl Layer for FaultyFile {
         self.faults.poison.check()?;
         let offset = inner.len()?;
         let growth = Extent { offset, start: 0, len: len.saturating_sub(offset) as usize };
-        self.check(Action::Allocate, &[growth])?;
+        self.check(DeviceOperation::Allocate, &[growth])?;
         inner.allocate(len)
     }
 
     fn read_at(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         let part = Extent { offset, start: 0, len: into.len() };
-        let Some(fault) = self.faults.plan.next(Action::Read, &[part]) else {
+        let Some(fault) = self.faults.plan.next(DeviceOperation::Read, &[part]) else {
             return inner.read_at(offset, into);
         };
         match fault {
             InjectedFault::Short => inner.read_at(offset, into).map(|read| read / 2),
             InjectedFault::Error(errno) | InjectedFault::Torn(errno) | InjectedFault::Sectors { errno, .. } => {
-                Err(DeviceError::from_errno(Action::Read, inner.name(), errno).at(offset, into.len() as u64))
+                Err(DeviceError::from_errno(DeviceOperation::Read, inner.name(), errno).at(offset, into.len() as u64))
             }
         }
     }
@@ -194,7 +194,7 @@ impl Layer for FaultyFile {
     fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         transfer.check();
         assert_eq!(transfer.direction, Direction::Write, "only a write can be durable");
-        let written = self.faults.strike(Action::DurableWrite, transfer);
+        let written = self.faults.strike(DeviceOperation::DurableWrite, transfer);
         let written = written.and_then(|()| inner.write_durable(transfer));
         written.map_err(|error| self.faults.poison.set(error))
     }
@@ -206,13 +206,13 @@ impl Layer for FaultyFile {
 
     fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         self.faults.poison.check()?;
-        let flushed = self.check(Action::Flush, &[]).and_then(|()| inner.flush());
+        let flushed = self.check(DeviceOperation::Flush, &[]).and_then(|()| inner.flush());
         flushed.map_err(|error| self.faults.poison.set(error))
     }
 
     fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         self.faults.poison.check()?;
-        let flushed = self.check(Action::Flush, &[]).and_then(|()| inner.flush_data());
+        let flushed = self.check(DeviceOperation::Flush, &[]).and_then(|()| inner.flush_data());
         flushed.map_err(|error| self.faults.poison.set(error))
     }
 }

@@ -11,7 +11,7 @@ use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue};
 use crate::directory::Directory;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::inline_queue::InlineQueue;
 use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 
@@ -95,7 +95,7 @@ impl IoGate {
         self.shared.changed.wait_while(state, |state| is_so(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pass(&self, action: Action, name: &str) -> Result<(), DeviceError> {
+    fn pass(&self, action: DeviceOperation, name: &str) -> Result<(), DeviceError> {
         let mut state = self.state();
         state.arrived += 1;
         state.waiting += usize::from(state.closed);
@@ -137,14 +137,14 @@ impl DirectoryLayer for GatedDirectory {
 impl Layer for IoGate {
     fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         match transfer.direction {
-            Direction::Write => self.pass(Action::Write, inner.name())?,
+            Direction::Write => self.pass(DeviceOperation::Write, inner.name())?,
             Direction::Read => self.pass_read(),
         }
         inner.run(transfer)
     }
 
     fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.pass(Action::DurableWrite, inner.name())?;
+        self.pass(DeviceOperation::DurableWrite, inner.name())?;
         inner.write_durable(transfer)
     }
 
@@ -153,12 +153,12 @@ impl Layer for IoGate {
     }
 
     fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
-        self.pass(Action::Flush, inner.name())?;
+        self.pass(DeviceOperation::Flush, inner.name())?;
         inner.flush()
     }
 
     fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
-        self.pass(Action::Flush, inner.name())?;
+        self.pass(DeviceOperation::Flush, inner.name())?;
         inner.flush_data()
     }
 }
@@ -185,6 +185,6 @@ mod tests {
         });
         gate.await_arrivals(2);
         gate.break_open();
-        assert_eq!(device.flush().unwrap_err().action, Action::Flush);
+        assert_eq!(device.flush().unwrap_err().action, DeviceOperation::Flush);
     }
 }

@@ -12,7 +12,7 @@ use quire_sys::transfer::Transfer;
 
 use crate::device::{Device, Queue, TakenBytes};
 use crate::directory::Directory;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 
 /// What is different about a device behind a layer. Each hook stands for the method of [`Device`] of its name and is given
 /// the device below; by default it passes the operation on.
@@ -164,7 +164,7 @@ pub trait DirectoryLayer: Send + Sync {
     ///
     /// # Errors
     /// The operation fails with this error and does not reach the directory below.
-    fn before(&self, action: Action, name: &str) -> Result<(), DeviceError> {
+    fn before(&self, action: DeviceOperation, name: &str) -> Result<(), DeviceError> {
         let _ = (action, name);
         Ok(())
     }
@@ -176,42 +176,42 @@ impl<L: DirectoryLayer> Directory for L {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.before(Action::Create, name)?;
+        self.before(DeviceOperation::Create, name)?;
         self.inner().create(name).map(|file| self.wrap(file))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.before(Action::Open, name)?;
+        self.before(DeviceOperation::Open, name)?;
         self.inner().open(name).map(|file| self.wrap(file))
     }
 
     fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        self.before(Action::Open, name)?;
+        self.before(DeviceOperation::Open, name)?;
         self.inner().open_to_write(name).map(|file| self.wrap(file))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.before(Action::Rename, from)?;
+        self.before(DeviceOperation::Rename, from)?;
         self.inner().rename(from, to)
     }
 
     fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        self.before(Action::Link, from)?;
+        self.before(DeviceOperation::Link, from)?;
         self.inner().link(from, to)
     }
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        self.before(Action::Remove, name)?;
+        self.before(DeviceOperation::Remove, name)?;
         self.inner().remove(name)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        self.before(Action::SyncDirectory, "")?;
+        self.before(DeviceOperation::SyncDirectory, "")?;
         self.inner().sync()
     }
 
     fn list(&self) -> Result<Vec<String>, DeviceError> {
-        self.before(Action::List, "")?;
+        self.before(DeviceOperation::List, "")?;
         self.inner().list()
     }
 

@@ -40,7 +40,7 @@ pub use disk::DiskDirectory;
 pub use disk_file::{CacheMode, of_file};
 pub use disk_model::{DiskModel, SeekModel};
 pub use engine::IoEngine;
-pub use error::{Action, DeviceError};
+pub use error::{DeviceError, DeviceOperation};
 pub use fault::{FaultInjector, FaultTrigger, InjectedFault};
 pub use freeing::{await_freed, free_later, freed_files, is_freeing, remove_then_free};
 pub use freeing_gate::FreeingGate;

@@ -16,7 +16,7 @@ use quire_sys::transfer::{Direction, Transfer};
 use crate::device::{Device, Queue, TakenBytes};
 use crate::directory::{Directory, check_name};
 use crate::errno;
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::inline_queue::InlineQueue;
 use crate::memory::content::{FileChange, SparseContent};
 use quire_rng::SplitMix64;
@@ -261,8 +261,8 @@ impl Directory for MemoryDirectory {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        check_name(Action::Create, name)?;
-        let failed = |errno| DeviceError::from_errno(Action::Create, self.path_of(name), errno);
+        check_name(DeviceOperation::Create, name)?;
+        let failed = |errno| DeviceError::from_errno(DeviceOperation::Create, self.path_of(name), errno);
         let mut state = self.state();
         if state.names.contains_key(name) {
             return Err(failed(errno::EEXIST));
@@ -274,10 +274,10 @@ impl Directory for MemoryDirectory {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
-        check_name(Action::Open, name)?;
+        check_name(DeviceOperation::Open, name)?;
         match self.state().names.get(name) {
             Some(&file) => Ok(Arc::new(MemoryFile { memory: self.clone(), file, name: self.path_of(name) })),
-            None => Err(DeviceError::from_errno(Action::Open, self.path_of(name), errno::ENOENT)),
+            None => Err(DeviceError::from_errno(DeviceOperation::Open, self.path_of(name), errno::ENOENT)),
         }
     }
 
@@ -286,18 +286,18 @@ impl Directory for MemoryDirectory {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        check_name(Action::Rename, from)?;
-        check_name(Action::Rename, to)?;
-        let failed = |errno| DeviceError::from_errno(Action::Rename, self.path_of(from), errno);
+        check_name(DeviceOperation::Rename, from)?;
+        check_name(DeviceOperation::Rename, to)?;
+        let failed = |errno| DeviceError::from_errno(DeviceOperation::Rename, self.path_of(from), errno);
         let mut state = self.state();
         let file = *state.names.get(from).ok_or_else(|| failed(errno::ENOENT))?;
         state.rename(NameChange::Move(from.to_owned(), to.to_owned(), file)).map_err(failed)
     }
 
     fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
-        check_name(Action::Link, from)?;
-        check_name(Action::Link, to)?;
-        let failed = |errno| DeviceError::from_errno(Action::Link, self.path_of(from), errno);
+        check_name(DeviceOperation::Link, from)?;
+        check_name(DeviceOperation::Link, to)?;
+        let failed = |errno| DeviceError::from_errno(DeviceOperation::Link, self.path_of(from), errno);
         let mut state = self.state();
         let file = *state.names.get(from).ok_or_else(|| failed(errno::ENOENT))?;
         if state.names.contains_key(to) {
@@ -307,8 +307,8 @@ impl Directory for MemoryDirectory {
     }
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
-        check_name(Action::Remove, name)?;
-        let failed = |errno| DeviceError::from_errno(Action::Remove, self.path_of(name), errno);
+        check_name(DeviceOperation::Remove, name)?;
+        let failed = |errno| DeviceError::from_errno(DeviceOperation::Remove, self.path_of(name), errno);
         let mut state = self.state();
         if !state.names.contains_key(name) {
             return Err(failed(errno::ENOENT));
@@ -319,7 +319,7 @@ impl Directory for MemoryDirectory {
     fn sync(&self) -> Result<(), DeviceError> {
         let mut state = self.state();
         if state.step().is_err() {
-            return Err(DeviceError::from_errno(Action::SyncDirectory, self.path_of(""), errno::EIO));
+            return Err(DeviceError::from_errno(DeviceOperation::SyncDirectory, self.path_of(""), errno::EIO));
         }
         state.durable_names = state.names.clone();
         state.renamed.clear();
@@ -353,14 +353,15 @@ impl MemoryFile {
                     let got = state.files[self.file].now.read(extent.offset, &mut transfer.buffer[bytes]);
                     if got < extent.len {
                         let end = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-                        let error = DeviceError::new(Action::Read, &self.name, &end);
+                        let error = DeviceError::new(DeviceOperation::Read, &self.name, &end);
                         return Err(error.at(extent.offset + got as u64, (extent.len - got) as u64));
                     }
                 }
                 Direction::Write => {
                     let change = FileChange::Write { offset: extent.offset, bytes: transfer.buffer[bytes].to_vec() };
                     state.change(self.file, change).map_err(|errno| {
-                        DeviceError::from_errno(Action::Write, &self.name, errno).at(extent.offset, extent.len as u64)
+                        DeviceError::from_errno(DeviceOperation::Write, &self.name, errno)
+                            .at(extent.offset, extent.len as u64)
                     })?;
                 }
             }
@@ -368,7 +369,7 @@ impl MemoryFile {
         Ok(())
     }
 
-    fn change_len(&self, action: Action, len: u64) -> Result<(), DeviceError> {
+    fn change_len(&self, action: DeviceOperation, len: u64) -> Result<(), DeviceError> {
         let changed = self.memory.state().change(self.file, FileChange::Len(len));
         changed.map_err(|errno| DeviceError::from_errno(action, &self.name, errno))
     }
@@ -384,12 +385,12 @@ impl Device for MemoryFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.change_len(Action::Length, len)
+        self.change_len(DeviceOperation::Length, len)
     }
 
     fn allocate(&self, len: u64) -> Result<(), DeviceError> {
         // Holes read as zero and nothing is ever full, so there is nothing to write.
-        self.change_len(Action::Allocate, len)
+        self.change_len(DeviceOperation::Allocate, len)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
@@ -418,9 +419,9 @@ impl Device for MemoryFile {
         let mut state = self.memory.state();
         // Steps of their own: the power may go before, between and after the writes.
         let written = self.carry_out(&mut state, transfer).and_then(|()| {
-            state.step().map_err(|_| DeviceError::from_errno(Action::DurableWrite, &self.name, errno::EIO))
+            state.step().map_err(|_| DeviceError::from_errno(DeviceOperation::DurableWrite, &self.name, errno::EIO))
         });
-        written.map_err(|error| DeviceError { action: Action::DurableWrite, ..error })?;
+        written.map_err(|error| DeviceError { action: DeviceOperation::DurableWrite, ..error })?;
         state.files[self.file].make_sure(transfer.extents.len());
         Ok(())
     }
@@ -432,7 +433,7 @@ impl Device for MemoryFile {
     fn flush(&self) -> Result<(), DeviceError> {
         let mut state = self.memory.state();
         if state.step().is_err() {
-            return Err(DeviceError::from_errno(Action::Flush, &self.name, errno::EIO));
+            return Err(DeviceError::from_errno(DeviceOperation::Flush, &self.name, errno::EIO));
         }
         let file = &mut state.files[self.file];
         file.durable = file.now.clone();

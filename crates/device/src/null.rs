@@ -10,7 +10,7 @@ use quire_sys::file::{DIRECT_ALIGN, DirectAlignment};
 use quire_sys::transfer::{Direction, Transfer};
 
 use crate::device::{Device, Queue, TakenBytes};
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::inline_queue::InlineQueue;
 
 /// What reads of a [`NullDevice`] find.
@@ -69,7 +69,7 @@ impl NullDevice {
                 Direction::Write => {}
                 Direction::Read if end > self.len.load(Ordering::Relaxed) => {
                     let eof = std::io::ErrorKind::UnexpectedEof.into();
-                    let error = DeviceError::new(Action::Read, self.name(), &eof);
+                    let error = DeviceError::new(DeviceOperation::Read, self.name(), &eof);
                     return Err(error.at(extent.offset, extent.len as u64));
                 }
                 Direction::Read => {

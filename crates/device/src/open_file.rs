@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use quire_sys::rw::RwFlags;
 use quire_sys::transfer::{Direction, Transfer, TransferError};
 
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::poison::Poison;
 
 /// A file that transfers are made on, how, and the error that poisoned it.
@@ -39,8 +39,8 @@ impl OpenFile {
     /// The error of a transfer on this file.
     pub(crate) fn error(&self, direction: Direction, error: &TransferError) -> DeviceError {
         let action = match direction {
-            Direction::Read => Action::Read,
-            Direction::Write => Action::Write,
+            Direction::Read => DeviceOperation::Read,
+            Direction::Write => DeviceOperation::Write,
         };
         DeviceError::new(action, &self.name, &error.source).at(error.offset, error.len as u64)
     }
@@ -63,7 +63,7 @@ mod tests {
     fn of_two_who_make_durable_at_a_time_both_hear_of_a_failure_that_is_told_once() {
         let target = OpenFile::new("null".into(), File::open("/dev/null").unwrap(), RwFlags::NONE);
         let target = &target;
-        let failure = || DeviceError::from_errno(Action::Flush, "null", errno::EIO);
+        let failure = || DeviceError::from_errno(DeviceOperation::Flush, "null", errno::EIO);
         let (first, second) = std::thread::scope(|threads| {
             let mut second = None;
             let first = target.make_durable(|| {

@@ -13,7 +13,7 @@ use quire_sys::transfer::{Direction, Extent, Transfer};
 use crate::device::{Completion, Device, Queue};
 use crate::directory::Directory;
 use crate::disk_model::{DiskClock, DiskModel};
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 
 /// A directory on a slow device.
@@ -45,8 +45,8 @@ impl DirectoryLayer for ThrottledDirectory {
         LayeredDevice::new(device, Throttle { clock: Arc::clone(&self.clock), number: hasher.finish() })
     }
 
-    fn before(&self, action: Action, _name: &str) -> Result<(), DeviceError> {
-        if action == Action::SyncDirectory {
+    fn before(&self, action: DeviceOperation, _name: &str) -> Result<(), DeviceError> {
+        if action == DeviceOperation::SyncDirectory {
             sleep_until(self.clock.book_flush());
         }
         Ok(())

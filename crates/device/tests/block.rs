@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::*;
-use quire_device::{Action, BlockDevice, Completion, Direction, IoEngine, errno};
+use quire_device::{BlockDevice, Completion, DeviceOperation, Direction, IoEngine, errno};
 
 const BLOCKS: usize = 64;
 
@@ -74,7 +74,7 @@ fn a_block_device_has_one_user_and_one_size() {
     let Some(looped) = Loop::new() else { return };
     let device = BlockDevice::open(&looped.device).unwrap();
     let refused = BlockDevice::open(&looped.device).err().unwrap();
-    assert_eq!((refused.action, refused.kind), (Action::Open, std::io::ErrorKind::ResourceBusy));
+    assert_eq!((refused.action, refused.kind), (DeviceOperation::Open, std::io::ErrorKind::ResourceBusy));
     assert_eq!(device.set_len(1).unwrap_err().errno, Some(errno::EINVAL));
     let size = device.len().unwrap();
     device.allocate(size).unwrap();
@@ -92,7 +92,7 @@ fn what_is_no_block_device_is_refused() {
     std::fs::write(&file, b"bytes").unwrap();
     for path in [file.as_path(), folder.path(), Path::new("/dev/null"), Path::new("/no/such/device")] {
         let error = BlockDevice::open(path).err().unwrap();
-        assert_eq!(error.action, Action::Open, "{error}");
+        assert_eq!(error.action, DeviceOperation::Open, "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"bytes");

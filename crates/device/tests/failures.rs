@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::*;
 use quire_device::{
-    Action, Buffer, Device, DeviceError, Direction, Directory, DirectoryLayer, DiskModel, Extent, FaultInjector,
-    FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, ThrottledDirectory, Transfer, errno,
+    Buffer, Device, DeviceError, DeviceOperation, Direction, Directory, DirectoryLayer, DiskModel, Extent,
+    FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, ThrottledDirectory, Transfer, errno,
 };
 
 fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<(), DeviceError> {
@@ -27,7 +27,7 @@ fn faulty(memory: &MemoryDirectory, trigger: FaultTrigger, fault: InjectedFault)
 #[test]
 fn a_fault_strikes_the_chosen_operation_only() {
     let memory = MemoryDirectory::new();
-    let directory = faulty(&memory, FaultTrigger::Nth(Action::Write, 1), InjectedFault::Error(errno::EIO));
+    let directory = faulty(&memory, FaultTrigger::Nth(DeviceOperation::Write, 1), InjectedFault::Error(errno::EIO));
     let device = directory.create("a").unwrap();
     let results: Vec<bool> = (0..4).map(|block| write(&*device, block, 1, 7).is_ok()).collect();
     assert_eq!(results, [true, false, true, true]);
@@ -39,7 +39,7 @@ fn a_fault_strikes_the_chosen_operation_only() {
 #[test]
 fn a_broken_device_stays_broken() {
     let memory = MemoryDirectory::new();
-    let directory = faulty(&memory, FaultTrigger::From(Action::Flush, 1), InjectedFault::Error(errno::EIO));
+    let directory = faulty(&memory, FaultTrigger::From(DeviceOperation::Flush, 1), InjectedFault::Error(errno::EIO));
     let device = directory.create("a").unwrap();
     device.flush().unwrap();
     for _ in 0..3 {
@@ -61,13 +61,13 @@ fn a_disk_is_full_after_so_many_bytes() {
 #[test]
 fn a_disk_that_was_full_works_when_the_test_says_so() {
     let memory = MemoryDirectory::new();
-    let directory = faulty(&memory, FaultTrigger::From(Action::Write, 1), InjectedFault::Error(errno::ENOSPC));
+    let directory = faulty(&memory, FaultTrigger::From(DeviceOperation::Write, 1), InjectedFault::Error(errno::ENOSPC));
     let device = directory.create("a").unwrap();
     write(&*device, 0, 1, 1).unwrap();
     assert!(write(&*device, 1, 1, 1).unwrap_err().is_full());
     directory.set_rules(Vec::new());
     write(&*device, 1, 1, 1).unwrap();
-    directory.set_rules(vec![(FaultTrigger::Nth(Action::Write, 3), InjectedFault::Error(errno::EIO))]);
+    directory.set_rules(vec![(FaultTrigger::Nth(DeviceOperation::Write, 3), InjectedFault::Error(errno::EIO))]);
     assert_eq!(write(&*device, 2, 1, 1).unwrap_err().errno, Some(errno::EIO), "operations are counted on");
     assert_eq!(directory.struck(), 2);
 }
@@ -75,7 +75,7 @@ fn a_disk_that_was_full_works_when_the_test_says_so() {
 #[test]
 fn a_torn_write_leaves_its_first_half() {
     let memory = MemoryDirectory::new();
-    let directory = faulty(&memory, FaultTrigger::Nth(Action::Write, 0), InjectedFault::Torn(errno::EIO));
+    let directory = faulty(&memory, FaultTrigger::Nth(DeviceOperation::Write, 0), InjectedFault::Torn(errno::EIO));
     let device = directory.create("a").unwrap();
     write(&*device, 0, 4, 9).unwrap_err();
     assert_eq!(memory.bytes("a").unwrap(), vec![9; 2 * BLOCK]);
@@ -85,7 +85,7 @@ fn a_torn_write_leaves_its_first_half() {
 fn a_bad_spot_fails_whatever_touches_it() {
     let memory = MemoryDirectory::with_file("a", &[1; 8 * BLOCK]);
     let spot = (5 * BLOCK as u64, 5 * BLOCK as u64 + 1);
-    let rules = [Action::Read, Action::Write, Action::DurableWrite]
+    let rules = [DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::DurableWrite]
         .map(|action| (FaultTrigger::Within(action, spot.0, spot.1), InjectedFault::Error(errno::EIO)));
     let directory = FaultInjector::new(Arc::new(memory), rules.into());
     let device = directory.open("a").unwrap();
@@ -106,7 +106,8 @@ fn a_bad_spot_fails_whatever_touches_it() {
 fn a_short_transfer_moves_its_first_half() {
     let memory = MemoryDirectory::with_file("a", &[1; 4 * BLOCK]);
     let short = |action| (FaultTrigger::From(action, 0), InjectedFault::Short);
-    let directory = FaultInjector::new(Arc::new(memory.clone()), vec![short(Action::Read), short(Action::Write)]);
+    let directory =
+        FaultInjector::new(Arc::new(memory.clone()), vec![short(DeviceOperation::Read), short(DeviceOperation::Write)]);
     let device = directory.open("a").unwrap();
     let mut read = transfer(Direction::Read, &[(0, 4)], 0x80, 0);
     let error = device.run(&mut read).unwrap_err();
@@ -125,7 +126,8 @@ fn of_a_write_in_sectors_some_arrive() {
     for (kind, inner) in directories(&folder) {
         let device = inner.create("a").unwrap();
         write(&*device, 0, 8, 1).unwrap();
-        let rules = vec![(FaultTrigger::Nth(Action::Write, 0), InjectedFault::Sectors { errno: errno::EIO, seed: 5 })];
+        let rules =
+            vec![(FaultTrigger::Nth(DeviceOperation::Write, 0), InjectedFault::Sectors { errno: errno::EIO, seed: 5 })];
         let faulty = FaultInjector::new(inner, rules);
         assert_eq!(write(&*faulty.open_to_write("a").unwrap(), 0, 8, 2).unwrap_err().errno, Some(errno::EIO), "{kind}");
         let bytes = contents(&*device);
@@ -147,7 +149,7 @@ fn a_full_disk_allocates_nothing_and_says_so() {
         let device = faulty.create("a").unwrap();
         device.allocate(3 * BLOCK as u64).unwrap();
         let error = device.allocate(5 * BLOCK as u64).unwrap_err();
-        assert!(error.is_full() && error.action == Action::Allocate, "{kind}: {error}");
+        assert!(error.is_full() && error.action == DeviceOperation::Allocate, "{kind}: {error}");
         assert_eq!(device.len().unwrap(), 3 * BLOCK as u64, "{kind}");
         assert!(device.run(&mut transfer(Direction::Write, &[(0, 2)], 0, 0)).unwrap_err().is_full(), "{kind}");
         device.run(&mut transfer(Direction::Write, &[(0, 1)], 0, 0)).unwrap();
@@ -175,7 +177,7 @@ fn is_given_up(kind: &str, device: &dyn Device, cause: &DeviceError) {
 #[test]
 fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
     let folder = tempfile::tempdir().unwrap();
-    for (number, action) in [Action::Flush, Action::DurableWrite].into_iter().enumerate() {
+    for (number, action) in [DeviceOperation::Flush, DeviceOperation::DurableWrite].into_iter().enumerate() {
         let folder = tempfile::tempdir_in(folder.path()).unwrap();
         for (kind, inner) in directories(&folder) {
             let rules = vec![(FaultTrigger::Nth(action, 1), InjectedFault::Error(errno::EIO))];
@@ -190,7 +192,7 @@ fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
                 sevens
             };
             let step = || match action {
-                Action::Flush => device.flush(),
+                DeviceOperation::Flush => device.flush(),
                 _ => device.write_durable(&mut sevens()),
             };
             step().unwrap();
@@ -206,7 +208,7 @@ fn a_failed_flush_or_durable_write_is_never_retried_into_success() {
 #[test]
 fn devices_from_elsewhere_are_wrapped_alike() {
     let null: Arc<dyn Device> = Arc::new(quire_device::NullDevice::new(1 << 20, quire_device::ReadPattern::Byte(3)));
-    let rules = vec![(FaultTrigger::Nth(Action::Read, 1), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::Nth(DeviceOperation::Read, 1), InjectedFault::Error(errno::EIO))];
     let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules).wrap(null);
     let device = ThrottledDirectory::new(Arc::new(MemoryDirectory::new()), DiskModel::default()).wrap(faulty);
     assert_eq!(contents(&*device)[0], 3);

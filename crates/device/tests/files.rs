@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use quire_device::{Action, Device, Direction, Transfer, errno};
+use quire_device::{Device, DeviceOperation, Direction, Transfer, errno};
 
 fn carry_out(device: &dyn Device, transfers: Vec<Transfer>) -> Vec<Transfer> {
     let count = transfers.len();
@@ -117,7 +117,11 @@ fn a_read_beyond_the_end_fails_with_its_place() {
         queue.submit(transfer(Direction::Read, &[(5, 1)], 0, 3));
         let finished = queue.complete().unwrap();
         let error = finished.result.unwrap_err();
-        assert_eq!((error.action, error.place.map(|place| place.0)), (Action::Read, Some(5 * BLOCK as u64)), "{kind}");
+        assert_eq!(
+            (error.action, error.place.map(|place| place.0)),
+            (DeviceOperation::Read, Some(5 * BLOCK as u64)),
+            "{kind}"
+        );
         assert_eq!((finished.transfer.tag, finished.transfer.buffer.len()), (3, BLOCK), "{kind}");
         assert!(error.to_string().contains(&directory.path_of("file")), "{error}");
         assert!(queue.complete().is_none(), "{kind}");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_device::{
-    Action, CacheMode, Completion, Device, DeviceError, Direction, Directory, DiskDirectory, Extent, IoEngine, Queue,
-    Transfer,
+    CacheMode, Completion, Device, DeviceError, DeviceOperation, Direction, Directory, DiskDirectory, Extent, IoEngine,
+    Queue, Transfer,
 };
 use quire_sys::rw::{self, RwFlags};
 
@@ -121,7 +121,11 @@ fn a_part_that_fails_gives_back_the_buffer_and_says_where() {
             let batch = vec![transfer(Direction::Read, &[(0, 1), (3, 2)], 7, 11)];
             let Completion { transfer, result } = way.carry_out(&*device, batch).remove(0);
             let error = result.unwrap_err();
-            assert_eq!((error.action, error.kind), (Action::Read, std::io::ErrorKind::UnexpectedEof), "{kind} {way:?}");
+            assert_eq!(
+                (error.action, error.kind),
+                (DeviceOperation::Read, std::io::ErrorKind::UnexpectedEof),
+                "{kind} {way:?}"
+            );
             assert_eq!(error.place, Some((4 * BLOCK as u64, BLOCK as u64)), "{kind} {way:?}");
             assert_eq!((transfer.tag, transfer.buffer.len(), transfer.extents.len()), (11, 3 * BLOCK, 2), "{kind}");
         }
@@ -322,6 +326,14 @@ fn several_queues_on_one_device_keep_apart() {
 #[test]
 fn an_error_says_what_was_being_done() {
     let say = |action| DeviceError::from_errno(action, "f", quire_device::errno::ENOSPC).to_string();
-    assert!(say(Action::DurableWrite).starts_with("writing durably to f failed"), "{}", say(Action::DurableWrite));
-    assert!(say(Action::Allocate).starts_with("taking space for f failed"), "{}", say(Action::Allocate));
+    assert!(
+        say(DeviceOperation::DurableWrite).starts_with("writing durably to f failed"),
+        "{}",
+        say(DeviceOperation::DurableWrite)
+    );
+    assert!(
+        say(DeviceOperation::Allocate).starts_with("taking space for f failed"),
+        "{}",
+        say(DeviceOperation::Allocate)
+    );
 }

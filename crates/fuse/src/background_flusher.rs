@@ -2,14 +2,14 @@
 //! pending, tries files again whose device was full, flushes new files that no program flushed, reaps orphans, and writes
 //! figures down. It tells of a file that can't be written to while the log holds bytes for it.
 //!
-//! Relies on [`Engine`] for each of these. What the thread can't do in one round it does in the next.
+//! Relies on [`MountEngine`] for each of these. What the thread can't do in one round it does in the next.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::MountEngine;
 use crate::inodes::Inode;
 use crate::stuck_writeback::{RefusedFile, StuckWriteback};
 
@@ -31,7 +31,7 @@ impl BackgroundFlusher {
     ///
     /// # Errors
     /// The system starts no thread.
-    pub fn start(engine: &Arc<Engine>, also: impl FnMut() + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(engine: &Arc<MountEngine>, also: impl FnMut() + Send + 'static) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let engine = Arc::downgrade(engine);
         let thread =
@@ -47,7 +47,7 @@ impl BackgroundFlusher {
     }
 }
 
-fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut()) {
+fn rounds(engine: &Weak<MountEngine>, stopped: &Receiver<()>, mut also: impl FnMut()) {
     let (mut round, mut stuck) = (0_u64, StuckWriteback::default());
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let Some(engine) = engine.upgrade() else { return };
@@ -66,7 +66,7 @@ fn rounds(engine: &Weak<Engine>, stopped: &Receiver<()>, mut also: impl FnMut())
     }
 }
 
-fn tell_of_stuck(engine: &Engine, stuck: &mut StuckWriteback) {
+fn tell_of_stuck(engine: &MountEngine, stuck: &mut StuckWriteback) {
     let progress = engine.cache.progress();
     let Some(RefusedFile { volume, is_stuck }) = stuck.news(&progress) else { return };
     let path = engine.inodes.all().iter().find(|inode| inode.volume() == Some(volume)).map(|inode| inode.path());
@@ -92,7 +92,7 @@ fn tell_of_stuck(engine: &Engine, stuck: &mut StuckWriteback) {
 }
 
 /// A device that was full may have room again.
-fn retry(engine: &Engine, inode: &Inode) {
+fn retry(engine: &MountEngine, inode: &Inode) {
     let Some(volume) = inode.volume() else { return };
     let dead = engine.cache.volume_state(volume).and_then(|state| state.dead);
     if dead.is_none_or(|cause| !cause.is_full()) {

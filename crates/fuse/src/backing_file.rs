@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use quire_device::{Action, Device, DeviceError, Direction, Layer, LayeredDevice, Transfer};
+use quire_device::{Device, DeviceError, DeviceOperation, Direction, Layer, LayeredDevice, Transfer};
 use quire_sys::at::{self, AccessMode};
 use quire_sys::file::write_out;
 
@@ -55,7 +55,7 @@ impl BackingFile {
     fn flush_with_own(&self, inner: &dyn Device) -> Result<(), DeviceError> {
         inner.flush()?;
         write_out(&self.file, 0, i64::MAX.unsigned_abs())
-            .map_err(|error| DeviceError::new(Action::Flush, inner.name(), &error))
+            .map_err(|error| DeviceError::new(DeviceOperation::Flush, inner.name(), &error))
     }
 }
 
@@ -65,7 +65,7 @@ impl BackingFile {
 fn write_out_extents(inner: &dyn Device, transfer: &Transfer, error_listener: &File) -> Result<(), DeviceError> {
     let Some(first) = transfer.extents.iter().map(|extent| extent.offset).min() else { return Ok(()) };
     let end = transfer.extents.iter().map(|extent| extent.offset + extent.len as u64).max().unwrap_or(first);
-    let log_failure = |error| DeviceError::new(Action::Write, inner.name(), &error).at(first, end - first);
+    let log_failure = |error| DeviceError::new(DeviceOperation::Write, inner.name(), &error).at(first, end - first);
     write_out(error_listener, first, end - first).map_err(log_failure)
 }
 
@@ -142,7 +142,7 @@ mod tests {
             let flush = || if data_only { device.flush_data() } else { device.flush() };
             flush().unwrap();
             inode.pending_sync.mark_dirty(DirtyFlags::ALL);
-            assert_eq!(flush().unwrap_err().action, Action::Flush);
+            assert_eq!(flush().unwrap_err().action, DeviceOperation::Flush);
             assert!(inode.pending_sync.has_failed() && inode.pending_sync.is_pending(true));
         }
     }

@@ -61,7 +61,7 @@ pub struct RequestStats {
 }
 
 /// Everything about files' bytes.
-pub struct Engine {
+pub struct MountEngine {
     /// The cache.
     pub cache: WriteCache,
     /// The directory.
@@ -102,7 +102,7 @@ pub struct CachedAttributes {
 
 /// An inode in use; dropping it ends that, which may take time if the file has no name any more.
 pub struct InodeRef {
-    engine: Arc<Engine>,
+    engine: Arc<MountEngine>,
     /// The inode.
     pub inode: Arc<Inode>,
 }
@@ -113,7 +113,7 @@ impl Drop for InodeRef {
     }
 }
 
-impl Engine {
+impl MountEngine {
     /// The engine over an open cache, in a process that may have so many files open.
     pub fn new(
         cache: WriteCache,
@@ -370,7 +370,7 @@ impl Engine {
         let file = at::open(&*inode.file, AccessMode::ReadWrite).or_else(|_| inode.file.try_clone());
         let file = file.map_err(|error| CacheError::Slow {
             volume,
-            cause: quire_device::DeviceError::new(quire_device::Action::Open, &name, &error),
+            cause: quire_device::DeviceError::new(quire_device::DeviceOperation::Open, &name, &error),
         })?;
         if let Ok(facts) = at::facts(&file) {
             inode.times.adopt(facts.modified, self.ctimes.shown(inode.ino, facts.changed));

@@ -125,14 +125,14 @@ pub fn log_failure(error: &CacheError, doing: &str, ino: u64) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quire_device::Action;
+    use quire_device::DeviceOperation;
     use quire_writecache::VolumeId;
 
     #[test]
     fn a_full_slow_device_is_told_apart_from_a_broken_one() {
         let slow = |errno| CacheError::SlowFull {
             volume: VolumeId(3),
-            cause: DeviceError::from_errno(Action::Write, "file", errno),
+            cause: DeviceError::from_errno(DeviceOperation::Write, "file", errno),
         };
         assert_eq!(errno_of(&slow(errno::ENOSPC)), Errno::ENOSPC);
         assert_eq!(errno_of(&slow(errno::EIO)), Errno::EIO);

@@ -12,14 +12,14 @@ use quire_sys::at::{self, Fallocate};
 use quire_writecache::{BLOCK_BYTES, WriteContext};
 
 use crate::dirty_inodes::DirtyFlags;
-use crate::engine::Engine;
+use crate::engine::MountEngine;
 use crate::error::{FuseResult, log_failure};
 use crate::inodes::Inode;
 
 /// Most bytes that are zeroed at once; more would keep the cache busy for long.
 const MOST_ZEROS: u64 = 64 << 20;
 
-impl Engine {
+impl MountEngine {
     /// Reads at most `len` bytes.
     ///
     /// # Errors

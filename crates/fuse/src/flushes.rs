@@ -14,7 +14,7 @@ use quire_sys::file::{sync_file_system, write_out};
 use quire_writecache::WriteContext;
 
 use crate::dirty_inodes::DirtyFlags;
-use crate::engine::Engine;
+use crate::engine::MountEngine;
 use crate::error::{FuseResult, log_failure};
 use crate::file_state::FileEvent;
 use crate::inodes::Inode;
@@ -22,7 +22,7 @@ use crate::inodes::Inode;
 /// More files than these at a time are flushed by flushing the whole file system.
 const FEW: usize = 8;
 
-impl Engine {
+impl MountEngine {
     /// Answers a program that asked for something durable by `work`. It has been told then if the file can't be trusted.
     pub fn answer_sync(&self, inode: &Inode, work: impl FnOnce() -> FuseResult<()>) -> FuseResult<()> {
         let result = work();

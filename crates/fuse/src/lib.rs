@@ -47,8 +47,8 @@ mod xattrs;
 
 pub use config::{DeviceWrapper, LEAST_QUEUE_BYTES, MountConfig};
 pub use criticality::{
-    CriticalityHint, CriticalityRules, CriticalityTracker, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, RuleError,
-    SQLITE_RULES, Verdict,
+    CriticalityDecision, CriticalityHint, CriticalityRules, CriticalityTracker, DEFAULT_RULES, POSTGRESQL_RULES,
+    REDIS_RULES, RuleError, SQLITE_RULES,
 };
 pub use error::MountError;
 pub use recovery::RecoveryReport;

@@ -19,9 +19,9 @@ use crate::acl;
 use crate::attr::attr_of;
 use crate::backing_root::FOLDER;
 use crate::dirty_inodes::DirtyFlags;
-use crate::engine::{Engine, InodeRef};
+use crate::engine::{InodeRef, MountEngine};
 use crate::error::FuseResult;
-use crate::nodes::{Node, NodeTable, ROOT};
+use crate::nodes::{LookedUpInode, NodeTable, ROOT};
 
 /// Most places that are open without need, however many files the process may open.
 const MOST_PLACES: usize = 16_384;
@@ -43,7 +43,7 @@ pub struct CreateContext {
 pub struct Namespace {
     /// What the kernel knows.
     pub nodes: NodeTable,
-    engine: Arc<Engine>,
+    engine: Arc<MountEngine>,
     dev: u64,
     /// Whose files are made if nothing is done about it.
     uid: u32,
@@ -58,7 +58,7 @@ impl Namespace {
     ///
     /// # Errors
     /// The directory can't be used.
-    pub fn new(engine: Arc<Engine>, open_files: u64) -> std::io::Result<Self> {
+    pub fn new(engine: Arc<MountEngine>, open_files: u64) -> std::io::Result<Self> {
         let facts = at::facts(&engine.backing_root.dir)?;
         let most_open = usize::try_from(open_files / 4).unwrap_or(usize::MAX).min(MOST_PLACES);
         let nodes = NodeTable::new(engine.backing_root.dir.try_clone()?, most_open)?;
@@ -97,7 +97,7 @@ impl Namespace {
     ///
     /// # Errors
     /// The kernel has forgotten it.
-    pub fn node(&self, number: u64) -> FuseResult<Node> {
+    pub fn node(&self, number: u64) -> FuseResult<LookedUpInode> {
         self.with_room(|| Ok(self.nodes.get(number)?))?.ok_or(Errno::ESTALE)
     }
 
@@ -105,12 +105,12 @@ impl Namespace {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, node: &Node) -> FuseResult<InodeRef> {
+    pub fn open(&self, node: &LookedUpInode) -> FuseResult<InodeRef> {
         self.with_room(|| Ok(self.engine.open(&node.place, node.ino)?))
     }
 
     /// The directory `parent`, in which `name` may be used.
-    fn parent(&self, parent: u64, name: &OsStr) -> FuseResult<Node> {
+    fn parent(&self, parent: u64, name: &OsStr) -> FuseResult<LookedUpInode> {
         let bytes = name.as_encoded_bytes();
         if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
             return Err(Errno::EINVAL);
@@ -157,7 +157,7 @@ impl Namespace {
         self.known(place, facts, parent, name)
     }
 
-    fn place(&self, dir: &Node, name: &OsStr) -> FuseResult<OwnedFd> {
+    fn place(&self, dir: &LookedUpInode, name: &OsStr) -> FuseResult<OwnedFd> {
         self.with_room(|| Ok(at::place(&dir.place, name)?))
     }
 
@@ -172,7 +172,7 @@ impl Namespace {
     /// Makes what was just made belong to its maker, as far as it doesn't. The result is what it is then.
     fn give(
         &self,
-        parent: &Node,
+        parent: &LookedUpInode,
         name: &OsStr,
         creator: &CreateContext,
         default: Option<&[u8]>,
@@ -206,7 +206,7 @@ impl Namespace {
     /// As [`Namespace::give`], with the directory's default list of access; takes the name away again if that fails.
     fn finish(
         &self,
-        parent: &Node,
+        parent: &LookedUpInode,
         name: &OsStr,
         creator: &CreateContext,
         default: Option<&[u8]>,
@@ -315,7 +315,7 @@ impl Namespace {
     }
 
     /// A name was taken away in `dir` from a file of which these were the facts.
-    fn lost_name(&self, before: &FileStat, dir: &Node) {
+    fn lost_name(&self, before: &FileStat, dir: &LookedUpInode) {
         let user = self.engine.acquire(before.ino);
         self.engine.lost_name(before.ino, before.links, &dir.place);
         if let Some(user) = user.filter(|user| user.inode.state().is_unlinked()) {

@@ -30,7 +30,7 @@ const MOST_TRIES: usize = 4;
 
 /// An inode that the kernel knows.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct LookedUpInode {
     /// Where it is.
     pub place: Arc<OwnedFd>,
     /// Its inode number in the directory.
@@ -144,7 +144,7 @@ impl NodeTable {
     ///
     /// # Errors
     /// Its place was closed, and can't be opened again.
-    pub fn get(&self, number: u64) -> io::Result<Option<Node>> {
+    pub fn get(&self, number: u64) -> io::Result<Option<LookedUpInode>> {
         let mut tried = None;
         for _ in 0..MOST_TRIES {
             let (ino, kind, identity, name) = {
@@ -152,7 +152,7 @@ impl NodeTable {
                 let Some(entry) = map.nodes.get_mut(&number) else { return Ok(None) };
                 entry.is_recent = true;
                 if let Some(place) = &entry.place {
-                    return Ok(Some(Node { place: Arc::clone(place), ino: entry.ino, kind: entry.kind }));
+                    return Ok(Some(LookedUpInode { place: Arc::clone(place), ino: entry.ino, kind: entry.kind }));
                 }
                 (entry.ino, entry.kind, entry.identity.clone(), entry.name.clone())
             };
@@ -191,12 +191,12 @@ impl NodeTable {
     }
 
     /// The node, which has this place now unless it got one meanwhile.
-    fn opened(&self, number: u64, place: OwnedFd) -> Option<Node> {
+    fn opened(&self, number: u64, place: OwnedFd) -> Option<LookedUpInode> {
         let mut map = self.map();
         let entry = map.nodes.get_mut(&number)?;
         let is_new = entry.place.is_none();
         let place = Arc::clone(entry.place.get_or_insert_with(|| Arc::new(place)));
-        let node = Node { place, ino: entry.ino, kind: entry.kind };
+        let node = LookedUpInode { place, ino: entry.ino, kind: entry.kind };
         if is_new && !entry.is_pinned {
             map.open.push_back(number);
         }

@@ -22,7 +22,7 @@ use quire_writecache::{CacheConfig, CacheError, OpenReport, VolumeId, VolumeLeng
 use crate::backing_root::{self, BackingRoot, FOLDER, LogDevice};
 use crate::config::MountConfig;
 use crate::dirty_inodes::DirtyFlags;
-use crate::engine::Engine;
+use crate::engine::MountEngine;
 use crate::error::MountError;
 use crate::volume_table::{SlotIndex, TABLE, VolumeAttachment, VolumeEntry, VolumeTable};
 
@@ -43,7 +43,7 @@ pub struct RecoveryReport {
 ///
 /// # Errors
 /// Devices fail, are in use, or don't belong together.
-pub fn start(config: &MountConfig, open_files: u64) -> Result<(Engine, LogDevice, RecoveryReport), MountError> {
+pub fn start(config: &MountConfig, open_files: u64) -> Result<(MountEngine, LogDevice, RecoveryReport), MountError> {
     let backing_root = BackingRoot::open(&config.backing)?;
     let log_device = LogDevice::open(&config.log)?;
     match open_cache(config, &backing_root, &log_device) {
@@ -90,7 +90,7 @@ fn name_files(
     cache: WriteCache,
     is_new: bool,
     open_files: u64,
-) -> Result<(Engine, RecoveryReport), MountError> {
+) -> Result<(MountEngine, RecoveryReport), MountError> {
     let mut report = RecoveryReport { is_new, ..RecoveryReport::default() };
     report.log = cache.report().clone();
     let wanted = report.log.unattached.clone();
@@ -100,7 +100,7 @@ fn name_files(
         offset,
     })?;
     let tasks = &config.cache.tasks;
-    let engine = Engine::new(
+    let engine = MountEngine::new(
         cache,
         backing_root,
         volume_table.volume_table,
@@ -118,7 +118,7 @@ fn name_files(
 
 /// Finds the file of every volume in `wanted`.
 fn find_files(
-    engine: &Engine,
+    engine: &MountEngine,
     wanted: &[VolumeId],
     entries: Vec<(SlotIndex, VolumeEntry)>,
     report: &mut RecoveryReport,
@@ -165,7 +165,7 @@ fn open(root: &File, entry: &VolumeEntry) -> io::Result<Option<File>> {
 
 /// Looks for files in the whole directory.
 fn search(
-    engine: &Engine,
+    engine: &MountEngine,
     missing: Vec<(SlotIndex, VolumeEntry, io::Error)>,
     report: &mut RecoveryReport,
 ) -> Result<(), MountError> {
@@ -192,7 +192,7 @@ fn search(
 /// Goes through the whole directory and restores the files of `wanted` that it finds, by inode number. Returns the error of a
 /// directory that this process may not look at: the files may be there.
 fn walk(
-    engine: &Engine,
+    engine: &MountEngine,
     wanted: &mut HashMap<u64, (SlotIndex, VolumeEntry, io::Error)>,
     report: &mut RecoveryReport,
 ) -> Result<Option<io::Error>, MountError> {
@@ -247,7 +247,7 @@ fn is_same(place: impl AsFd, facts: &FileStat, entry: &VolumeEntry) -> bool {
 }
 
 /// Gives the bytes of a file that is gone a file of their own.
-fn keep_lost(engine: &Engine, volume: VolumeId, report: &mut RecoveryReport) -> Result<(), MountError> {
+fn keep_lost(engine: &MountEngine, volume: VolumeId, report: &mut RecoveryReport) -> Result<(), MountError> {
     let (device, path) = engine.backing_root.lost(&format!("volume-{}", volume.0))?;
     let spec = VolumeSpec { id: volume, device, growth: VolumeLength::Growable };
     engine.cache.attach(&spec)?;

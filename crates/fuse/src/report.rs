@@ -9,8 +9,8 @@ use quire_writecache::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::criticality::{CriticalityTracker, LockWaitStats, Verdict};
-use crate::engine::{Engine, SYSTEM};
+use crate::criticality::{CriticalityDecision, CriticalityTracker, LockWaitStats};
+use crate::engine::{MountEngine, SYSTEM};
 
 /// Longest value of an extended attribute, less something to be safe.
 const MOST_BYTES: usize = 60_000;
@@ -30,7 +30,7 @@ pub struct MountInfo {
 }
 
 /// All figures.
-pub fn stats(engine: &Engine, criticality: &CriticalityTracker, info: &MountInfo) -> Value {
+pub fn stats(engine: &MountEngine, criticality: &CriticalityTracker, info: &MountInfo) -> Value {
     let cache = engine.cache.stats();
     let progress = engine.cache.progress();
     let counts = &engine.counts;
@@ -161,7 +161,7 @@ fn waits(waits: &[WaitStats]) -> Value {
 }
 
 /// The last decisions, newest first, as many as there is room for.
-pub fn trace(engine: &Engine, criticality: &CriticalityTracker) -> Value {
+pub fn trace(engine: &MountEngine, criticality: &CriticalityTracker) -> Value {
     let names: std::collections::HashMap<_, _> = engine
         .inodes
         .all()
@@ -196,10 +196,10 @@ fn decision_json(decision: &AdmissionDecision, file: Option<&str>, criticality: 
         _ => None,
     };
     let verdict = known.as_ref().map(|(_, _, verdict)| match verdict {
-        Verdict::Critical => "critical",
-        Verdict::Inherits => "inherits",
-        Verdict::Log => "log",
-        Verdict::Normal => "normal",
+        CriticalityDecision::Critical => "critical",
+        CriticalityDecision::Inherits => "inherits",
+        CriticalityDecision::Log => "log",
+        CriticalityDecision::Normal => "normal",
     });
     json!({
         "at_ms": decision.at_ns / 1_000_000,

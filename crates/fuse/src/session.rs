@@ -21,11 +21,11 @@ use crate::background_flusher::BackgroundFlusher;
 use crate::backing_root::LogDevice;
 use crate::config::MountConfig;
 use crate::criticality::CriticalityTracker;
-use crate::engine::Engine;
+use crate::engine::MountEngine;
 use crate::error::MountError;
 use crate::recovery::{self, RecoveryReport};
 use crate::report::{self, MountInfo};
-use crate::serve::{FuseDispatcher, READERS, Server};
+use crate::serve::{FuseDispatcher, FuseServer, READERS};
 
 /// How long requests under way may take to end after the kernel let go.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A directory that is mounted.
 pub struct Mount {
-    engine: Arc<Engine>,
+    engine: Arc<MountEngine>,
     criticality: Arc<CriticalityTracker>,
     info: MountInfo,
     session: JoinHandle<io::Result<()>>,
@@ -70,7 +70,7 @@ impl Unmounter {
 /// A directory whose log was read, ready to be mounted. Dropped instead, it leaves the log as a crash would.
 pub struct PreparedMount<'a> {
     config: &'a MountConfig,
-    engine: Engine,
+    engine: MountEngine,
     log_device: LogDevice,
     recovered: RecoveryReport,
     mount_point: PathBuf,
@@ -144,7 +144,7 @@ impl Mount {
     /// Puts the engine before the kernel.
     fn serve(
         config: &MountConfig,
-        engine: &Arc<Engine>,
+        engine: &Arc<MountEngine>,
         info: &MountInfo,
         mount_point: &Path,
         open_files: u64,
@@ -158,7 +158,8 @@ impl Mount {
         }
         let inherits = config.cache.policy.inherits_process();
         let criticality = Arc::new(if inherits { criticality.detecting_lock_waits(mount_point) } else { criticality });
-        let server = Server::new(Arc::clone(engine), Arc::clone(&criticality), info.clone(), open_files).map_err(at)?;
+        let server =
+            FuseServer::new(Arc::clone(engine), Arc::clone(&criticality), info.clone(), open_files).map_err(at)?;
         let options = options(config, info);
         let protocol = FuseDispatcher(Arc::new(server));
         let how = FuseMount { source: &info.backing, read_only: config.read_only, allow_other: config.allow_other };
@@ -253,7 +254,7 @@ impl Mount {
         };
         let stats = report::stats(&engine, &criticality, &info);
         let untold = hand_on_failures(&engine);
-        let Engine { cache, backing_root, .. } = engine;
+        let MountEngine { cache, backing_root, .. } = engine;
         let closed = cache.close();
         // Names, and what else no program asked to be flushed.
         let synced = backing_root.sync();
@@ -265,7 +266,7 @@ impl Mount {
 }
 
 /// Has the next mount know of files with lost bytes of which no program was told; an error names them.
-fn hand_on_failures(engine: &Engine) -> Result<(), MountError> {
+fn hand_on_failures(engine: &MountEngine) -> Result<(), MountError> {
     let failures = engine.unreported_errors();
     let inodes: Vec<u64> = failures.iter().map(|(ino, _)| *ino).collect();
     if let Err(error) = engine.backing_root.keep_failures(&inodes) {
@@ -286,7 +287,7 @@ fn warn_of_hidden(mount_point: &Path) {
 }
 
 /// Closes what was opened for a mount that can't be; a log that was made for it goes again.
-fn abandon(engine: Arc<Engine>, log_device: LogDevice, recovered: &RecoveryReport) {
+fn abandon(engine: Arc<MountEngine>, log_device: LogDevice, recovered: &RecoveryReport) {
     // If a thread serves it already, it ends with the process.
     let Ok(engine) = Arc::try_unwrap(engine) else { return };
     let closed = engine.cache.close();
@@ -298,7 +299,7 @@ fn abandon(engine: Arc<Engine>, log_device: LogDevice, recovered: &RecoveryRepor
 }
 
 /// Writes everything back, telling how that stands.
-fn drained(engine: &Engine, tell: Option<&mut dyn FnMut(&WritebackProgress)>) -> Result<(), CacheError> {
+fn drained(engine: &MountEngine, tell: Option<&mut dyn FnMut(&WritebackProgress)>) -> Result<(), CacheError> {
     let Some(tell) = tell else { return engine.cache.drain() };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -334,7 +335,7 @@ fn options(config: &MountConfig, info: &MountInfo) -> Config {
 /// Writes the figures to a file every other round.
 fn stats_writer(
     file: Option<PathBuf>,
-    engine: &Arc<Engine>,
+    engine: &Arc<MountEngine>,
     criticality: &Arc<CriticalityTracker>,
     info: &MountInfo,
 ) -> impl FnMut() + Send + 'static {

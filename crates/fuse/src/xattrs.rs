@@ -17,7 +17,7 @@ use quire_sys::{at, task, xattr};
 use crate::acl;
 use crate::criticality::{CriticalityHint, CriticalityTracker};
 use crate::error::FuseResult;
-use crate::nodes::{Node, ROOT};
+use crate::nodes::{LookedUpInode, ROOT};
 
 const OWN: &str = "user.quire.";
 /// Figures.
@@ -63,7 +63,7 @@ fn is_own(number: u64, name: &OsStr) -> bool {
 /// There is none of that name; what the system says.
 pub fn get(
     number: u64,
-    node: &Node,
+    node: &LookedUpInode,
     name: &OsStr,
     criticality: &CriticalityTracker,
     report: impl FnOnce(&str) -> Option<String>,
@@ -99,7 +99,7 @@ pub fn drains(number: u64, name: &OsStr, value: &[u8]) -> FuseResult<Option<bool
 /// It can't be set; what the system says.
 pub fn set(
     number: u64,
-    node: &Node,
+    node: &LookedUpInode,
     request: &SetXattr<'_>,
     credentials: &Credentials,
     criticality: &CriticalityTracker,
@@ -123,7 +123,7 @@ pub fn set(
 }
 
 /// A list of access is like permissions: who sets it and is not in the file's group takes the group's set-id bit away.
-fn strip_group(node: &Node, credentials: &Credentials) -> FuseResult<()> {
+fn strip_group(node: &LookedUpInode, credentials: &Credentials) -> FuseResult<()> {
     let facts = at::facts(&node.place)?;
     let is_member = || credentials.gid == facts.gid || task::is_in_group(credentials.thread, facts.gid);
     if facts.permissions & 0o2000 != 0 && credentials.uid != 0 && !is_member() {
@@ -136,7 +136,7 @@ fn strip_group(node: &Node, credentials: &Credentials) -> FuseResult<()> {
 ///
 /// # Errors
 /// What the system says.
-pub fn list(node: &Node, credentials: &Credentials) -> FuseResult<Vec<u8>> {
+pub fn list(node: &LookedUpInode, credentials: &Credentials) -> FuseResult<Vec<u8>> {
     let all = xattr::list(&node.place)?;
     let names = || all.split_inclusive(|&byte| byte == 0);
     let is_hidden = |name: &&[u8]| name.starts_with(TRUSTED);
@@ -152,7 +152,7 @@ pub fn list(node: &Node, credentials: &Credentials) -> FuseResult<Vec<u8>> {
 ///
 /// # Errors
 /// There is none of that name; what the system says.
-pub fn remove(number: u64, node: &Node, name: &OsStr) -> FuseResult<()> {
+pub fn remove(number: u64, node: &LookedUpInode, name: &OsStr) -> FuseResult<()> {
     if is_own(number, name) {
         return Err(Errno::EPERM);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, possible, skipped};
-use quire_device::{Action, Device, DeviceError, Layer, LayeredDevice, Transfer, errno};
+use quire_device::{Device, DeviceError, DeviceOperation, Layer, LayeredDevice, Transfer, errno};
 use quire_writecache::AdmissionPolicy;
 
 /// Makes a device fail while it is told to.
@@ -19,7 +19,7 @@ struct Switch {
 }
 
 impl Switch {
-    fn check(&self, inner: &dyn Device, action: Action) -> Result<(), DeviceError> {
+    fn check(&self, inner: &dyn Device, action: DeviceOperation) -> Result<(), DeviceError> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(DeviceError::from_errno(action, inner.name(), self.errno));
         }
@@ -29,39 +29,39 @@ impl Switch {
 
 impl Layer for Switch {
     fn set_len(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
-        self.check(inner, Action::Length)?;
+        self.check(inner, DeviceOperation::Length)?;
         inner.set_len(len)
     }
 
     fn allocate(&self, inner: &dyn Device, len: u64) -> Result<(), DeviceError> {
-        self.check(inner, Action::Allocate)?;
+        self.check(inner, DeviceOperation::Allocate)?;
         inner.allocate(len)
     }
 
     fn read_at(&self, inner: &dyn Device, offset: u64, into: &mut [u8]) -> Result<usize, DeviceError> {
         if self.errno == errno::EIO {
-            self.check(inner, Action::Read)?;
+            self.check(inner, DeviceOperation::Read)?;
         }
         inner.read_at(offset, into)
     }
 
     fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.check(inner, Action::Write)?;
+        self.check(inner, DeviceOperation::Write)?;
         inner.run(transfer)
     }
 
     fn write_durable(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
-        self.check(inner, Action::DurableWrite)?;
+        self.check(inner, DeviceOperation::DurableWrite)?;
         inner.write_durable(transfer)
     }
 
     fn flush(&self, inner: &dyn Device) -> Result<(), DeviceError> {
-        self.check(inner, Action::Flush)?;
+        self.check(inner, DeviceOperation::Flush)?;
         inner.flush()
     }
 
     fn flush_data(&self, inner: &dyn Device) -> Result<(), DeviceError> {
-        self.check(inner, Action::Flush)?;
+        self.check(inner, DeviceOperation::Flush)?;
         inner.flush_data()
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use common::*;
 use quire_device::{
-    Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory as Disk, PowerCut, errno,
+    Device, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory as Disk, PowerCut,
+    errno,
 };
 use quire_mdc::format::{self, Footer, Header};
 use quire_mdc::{Checkpoint, CheckpointError, DumpTarget, PassMode, ReadMode, Restore, RestoreError};
@@ -141,7 +142,13 @@ fn a_full_or_failing_disk_is_told_and_leaves_the_old_checkpoint() {
     let (old, new) = (world(1), world(2));
     let mut struck = 0;
     let faults = [InjectedFault::Error(errno::ENOSPC), InjectedFault::Torn(errno::EIO)];
-    let actions = [Action::Create, Action::Write, Action::Flush, Action::Rename, Action::SyncDirectory];
+    let actions = [
+        DeviceOperation::Create,
+        DeviceOperation::Write,
+        DeviceOperation::Flush,
+        DeviceOperation::Rename,
+        DeviceOperation::SyncDirectory,
+    ];
     for (action, fault) in actions.into_iter().flat_map(|action| faults.map(|fault| (action, fault))) {
         for turn in 0.. {
             let disk = Disk::new();
@@ -170,7 +177,7 @@ fn a_full_or_failing_disk_is_told_and_leaves_the_old_checkpoint() {
 #[test]
 fn after_a_failed_write_every_call_fails_and_the_end_too() {
     let new = world(2);
-    let rules = vec![(FaultTrigger::Nth(Action::Write, 3), InjectedFault::Error(errno::ENOSPC))];
+    let rules = vec![(FaultTrigger::Nth(DeviceOperation::Write, 3), InjectedFault::Error(errno::ENOSPC))];
     let faulty = Arc::new(FaultInjector::new(Arc::new(Disk::new()), rules));
     let mut made = Checkpoint::start_on(Simulated::create(faulty).unwrap(), KEEP).unwrap();
     let mut failed = None;

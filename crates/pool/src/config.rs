@@ -202,7 +202,7 @@ impl PoolConfig {
 
 /// How a map is going to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Advice {
+pub enum AccessAdvice {
     /// The pool looks for streams, and reads ahead of them.
     #[default]
     Normal,
@@ -212,7 +212,7 @@ pub enum Advice {
     Random,
 }
 
-impl Advice {
+impl AccessAdvice {
     pub(crate) fn to_byte(self) -> u8 {
         self as u8
     }
@@ -234,7 +234,7 @@ pub struct MapOptions {
     /// Most pages read ahead of a stream; 0 for none.
     pub read_ahead_pages: u32,
     /// How the map is going to be used.
-    pub advice: Advice,
+    pub advice: AccessAdvice,
     /// Pages of the map go to the second tier. Not for a file that other processes write while it is mapped: what they write is seen
     /// when a page is read from the device again, which the tier puts off.
     pub use_tier: bool,
@@ -242,7 +242,7 @@ pub struct MapOptions {
 
 impl Default for MapOptions {
     fn default() -> Self {
-        Self { reserve_bytes: 0, read_ahead_pages: 32, advice: Advice::Normal, use_tier: true }
+        Self { reserve_bytes: 0, read_ahead_pages: 32, advice: AccessAdvice::Normal, use_tier: true }
     }
 }
 

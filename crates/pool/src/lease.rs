@@ -18,18 +18,18 @@ use crate::fetch::acquire;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::page::PageNo;
-use crate::page_state::{Parking, StateSnapshot};
+use crate::page_state::{StateSnapshot, WaitQueue};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
 use crate::{readahead, reclaim, relocated_pages};
 
 /// The map of a lease, which lives as long.
-enum Keeper<'a> {
+enum LeasedMap<'a> {
     Borrowed(&'a Map),
     Owned(Map),
 }
 
-impl Keeper<'_> {
+impl LeasedMap<'_> {
     fn map(&self) -> &Map {
         match self {
             Self::Borrowed(map) => map,
@@ -45,14 +45,14 @@ impl Keeper<'_> {
 /// Any thread may use and drop it. [`Lease::into_owned`] makes it independent of the borrow; the map, and its pool, then stay until it is dropped.
 /// One that is forgotten keeps its pages in memory, and leaves that much less for other leases.
 pub struct Lease<'a> {
-    keeper: Keeper<'a>,
+    keeper: LeasedMap<'a>,
     at: *const u8,
     len: usize,
-    hold: Hold,
+    hold: LeaseRelease,
 }
 
 /// What a lease gives back at its end.
-enum Hold {
+enum LeaseRelease {
     /// The pages, whose bytes are leased in place.
     Pages(Range<u64>),
     /// A copy: older bytes are leased in place.
@@ -119,7 +119,7 @@ impl Map {
     /// A lease of pages that are pinned.
     fn in_place(&self, offset: u64, len: usize, pages: Range<u64>) -> Lease<'_> {
         let at = self.mapped().frames.at(offset).cast_const();
-        Lease { keeper: Keeper::Borrowed(self), at, len, hold: Hold::Pages(pages) }
+        Lease { keeper: LeasedMap::Borrowed(self), at, len, hold: LeaseRelease::Pages(pages) }
     }
 
     /// The way to a lease where pages aren't there or are in use, or too many are pinned.
@@ -177,7 +177,7 @@ impl Map {
         mapped.counters.add(PoolCounter::LeaseCopies, count);
         let inside = (offset - pages.start * page_bytes as u64) as usize;
         let at = copy.base().wrapping_add(inside).cast_const();
-        Ok(Lease { keeper: Keeper::Borrowed(self), at, len, hold: Hold::Copy(copy) })
+        Ok(Lease { keeper: LeasedMap::Borrowed(self), at, len, hold: LeaseRelease::Copy(copy) })
     }
 }
 
@@ -312,13 +312,13 @@ impl Lease<'_> {
     /// The lease with the map in it: it can be kept, sent to other threads, and outlives every handle of the map, which is closed when the last
     /// of its leases is dropped.
     pub fn into_owned(mut self) -> Lease<'static> {
-        let hold = std::mem::replace(&mut self.hold, Hold::Nothing);
-        Lease { keeper: Keeper::Owned(self.keeper.map().clone()), at: self.at, len: self.len, hold }
+        let hold = std::mem::replace(&mut self.hold, LeaseRelease::Nothing);
+        Lease { keeper: LeasedMap::Owned(self.keeper.map().clone()), at: self.at, len: self.len, hold }
     }
 
     /// Whether the bytes are a copy: of a page that was changed while older bytes of it were leased, as they are still.
     pub fn is_copy(&self) -> bool {
-        matches!(self.hold, Hold::Copy(_))
+        matches!(self.hold, LeaseRelease::Copy(_))
     }
 }
 
@@ -344,19 +344,19 @@ impl Drop for Lease<'_> {
     fn drop(&mut self) {
         let map = self.keeper.map();
         let shared = &**map.shared();
-        match std::mem::replace(&mut self.hold, Hold::Nothing) {
-            Hold::Pages(pages) => {
+        match std::mem::replace(&mut self.hold, LeaseRelease::Nothing) {
+            LeaseRelease::Pages(pages) => {
                 let lasts = end_leases(shared, map.mapped(), pages);
                 // Also where others have the same pages: one of them may have been leased as often as can be counted.
                 shared.pins.give(lasts);
                 shared.pressure.progress(lasts);
             }
-            Hold::Copy(copy) => {
+            LeaseRelease::Copy(copy) => {
                 let pages = copy.credits;
                 drop(copy);
                 shared.pins.give(pages);
             }
-            Hold::Nothing => {}
+            LeaseRelease::Nothing => {}
         }
     }
 }

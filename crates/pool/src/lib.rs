@@ -96,7 +96,7 @@ mod writers;
 
 #[cfg(not(loom))]
 pub use config::{
-    Advice, FaultThreadOptions, MapOptions, PoolConfig, TierCompression, TierConfig, TierSize, WritebackHooks,
+    AccessAdvice, FaultThreadOptions, MapOptions, PoolConfig, TierCompression, TierConfig, TierSize, WritebackHooks,
 };
 #[cfg(not(loom))]
 pub use counters::WaitCause;

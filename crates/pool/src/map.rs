@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use crate::access_mode::AccessMode;
-use crate::config::Advice;
+use crate::config::AccessAdvice;
 use crate::counters::PoolCounter;
 use crate::error::PoolError;
 use crate::fetch::acquire;
@@ -263,17 +263,17 @@ impl Map {
 
     /// The map is going to be read from front to back: every miss reads ahead.
     pub fn sequential(&self) {
-        self.mapped.advise(Advice::Sequential);
+        self.mapped.advise(AccessAdvice::Sequential);
     }
 
     /// The map is going to be used here and there: nothing is read ahead unasked.
     pub fn random(&self) {
-        self.mapped.advise(Advice::Random);
+        self.mapped.advise(AccessAdvice::Random);
     }
 
     /// Nothing is known of how the map is going to be used: streams are looked for.
     pub fn normal(&self) {
-        self.mapped.advise(Advice::Normal);
+        self.mapped.advise(AccessAdvice::Normal);
     }
 
     fn clamp(&self, pages: &Range<PageNo>) -> Range<u64> {

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use quire_device::{Device, DeviceError, Queue, Transfer};
 
 use crate::cache_padded::CachePadded;
-use crate::config::{Advice, MapOptions, PoolConfig};
+use crate::config::{AccessAdvice, MapOptions, PoolConfig};
 use crate::counters::PoolCounters;
 use crate::dirty_set::DirtySet;
 use crate::error::PoolError;
 use crate::evict::EvictionPolicy;
 use crate::frames::PageFrames;
 use crate::page::{GROUP_PAGES, PageNo};
-use crate::page_state::{DeferredWork, MOST_READAHEAD_QUEUES, PageState, Parking};
+use crate::page_state::{DeferredWork, MOST_READAHEAD_QUEUES, PageState, WaitQueue};
 use crate::park::Futex;
 use crate::readahead_queue::ReadaheadQueue;
 use crate::readahead_streams::ReadaheadStreams;
@@ -248,11 +248,11 @@ impl MappedFile {
         }
     }
 
-    pub(crate) fn advice(&self) -> Advice {
-        Advice::from_byte(self.advice.load(Ordering::Relaxed))
+    pub(crate) fn advice(&self) -> AccessAdvice {
+        AccessAdvice::from_byte(self.advice.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn advise(&self, advice: Advice) {
+    pub(crate) fn advise(&self, advice: AccessAdvice) {
         self.advice.store(advice.to_byte(), Ordering::Relaxed);
     }
 

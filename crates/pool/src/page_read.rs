@@ -4,7 +4,7 @@
 
 use std::io;
 
-use quire_device::{Action, DeviceError, Direction};
+use quire_device::{DeviceError, DeviceOperation, Direction};
 
 use crate::access_mode::AccessMode;
 use crate::counters::PoolCounter;
@@ -78,7 +78,7 @@ fn read_tail(map: &MappedFile, page: u64, bytes: &mut [u8]) -> Result<(), Device
     let got = map.device.read_at(offset, &mut bytes[..len])?;
     if got < len {
         let end = io::Error::from(io::ErrorKind::UnexpectedEof);
-        return Err(DeviceError::new(Action::Read, map.device.name(), &end).at(offset, len as u64));
+        return Err(DeviceError::new(DeviceOperation::Read, map.device.name(), &end).at(offset, len as u64));
     }
     Ok(())
 }

@@ -163,14 +163,14 @@ pub enum LockMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct DeferredWork {
-    /// Threads wait and must be woken ([`Parking::unpark_all`]).
+    /// Threads wait and must be woken ([`WaitQueue::unpark_all`]).
     pub wake: bool,
     /// The page must be entered in a queue of clean pages.
     pub enqueue: bool,
 }
 
 /// How threads sleep until a page's state changes.
-pub trait Parking {
+pub trait WaitQueue {
     /// Sleeps while the low half of `state` is `low`. May return for no reason.
     fn park(&self, state: &PageState, low: u32);
     /// Wakes all threads that sleep at `state`.
@@ -411,7 +411,7 @@ impl PageState {
     }
 
     /// Waits until `ready` and returns the state as it was then: spins for a moment, then sleeps.
-    pub fn wait(&self, parking: &impl Parking, ready: impl Fn(StateSnapshot) -> bool) -> StateSnapshot {
+    pub fn wait(&self, parking: &impl WaitQueue, ready: impl Fn(StateSnapshot) -> bool) -> StateSnapshot {
         let mut seen = self.load();
         for _ in 0..SPINS {
             if ready(seen) {

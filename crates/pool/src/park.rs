@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use quire_sys::futex::{self, FutexScope};
 
-use crate::page_state::{PageState, Parking};
+use crate::page_state::{PageState, WaitQueue};
 
 /// Threads of this process sleep in the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ fn low_half(state: &AtomicU64) -> &AtomicU32 {
     unsafe { AtomicU32::from_ptr(low) }
 }
 
-impl Parking for Futex {
+impl WaitQueue for Futex {
     fn park(&self, state: &PageState, low: u32) {
         futex::wait(low_half(state.atomic()), low, None, FutexScope::Process);
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use quire_device::Direction;
 
 use crate::cache_padded::slot;
-use crate::config::Advice;
+use crate::config::AccessAdvice;
 use crate::counters::PoolCounter;
 use crate::credits::Credit;
 use crate::mapped_file::MappedFile;
@@ -82,14 +82,14 @@ fn from_tier<'a>(shared: &'a PoolState, map: &MappedFile, page: u64, credit: Cre
 /// Pages that the map may read ahead of a stream: no more than a part of the pool.
 fn window(shared: &PoolState, map: &MappedFile) -> u32 {
     let most = u32::try_from(shared.credits.total() / 8).unwrap_or(u32::MAX);
-    if map.advice() == Advice::Random { 0 } else { map.options.read_ahead_pages.min(most) }
+    if map.advice() == AccessAdvice::Random { 0 } else { map.options.read_ahead_pages.min(most) }
 }
 
 /// `page` has been missed: reads ahead if it continues a stream.
 pub(crate) fn after_miss(shared: &PoolState, map: &MappedFile, page: u64) {
     let window = window(shared, map);
     if window > 0 {
-        let eager = map.advice() == Advice::Sequential;
+        let eager = map.advice() == AccessAdvice::Sequential;
         let own = &map.streams[slot() % map.streams.len()];
         let order = own.lock().unwrap_or_else(PoisonError::into_inner).missed(page, window, eager);
         carry_out(shared, map, order);

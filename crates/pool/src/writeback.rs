@@ -6,7 +6,7 @@
 
 use std::sync::PoisonError;
 
-use quire_device::{Action, Completion, DeviceError, Direction, Queue, Transfer};
+use quire_device::{Completion, DeviceError, DeviceOperation, Direction, Queue, Transfer};
 
 use crate::counters::PoolCounter;
 use crate::error::PoolError;
@@ -130,7 +130,7 @@ impl WritebackJob<'_> {
             match self.map.frames.protect(PageRun::from_tag(transfer.tag)) {
                 Ok(()) => passed.push(transfer),
                 Err(error) => {
-                    let error = DeviceError::new(Action::Write, self.map.device.name(), &error);
+                    let error = DeviceError::new(DeviceOperation::Write, self.map.device.name(), &error);
                     self.finish(Completion { transfer, result: Err(error) });
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use common::{PAGE, plain_map, small_config, tier};
 use quire_device::{
-    Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+    Device, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
@@ -110,7 +110,7 @@ fn a_write_that_arrives_in_part_leaves_every_sector_old_or_new() {
     for nth in 0..24 {
         let memory = MemoryDirectory::with_file("file", &vec![0; PAGES as usize * PAGE]);
         for fault in [InjectedFault::Torn(errno::EIO), InjectedFault::Sectors { errno: errno::EIO, seed: nth }] {
-            let rules = vec![(FaultTrigger::From(Action::Write, nth), fault)];
+            let rules = vec![(FaultTrigger::From(DeviceOperation::Write, nth), fault)];
             let faulty = FaultInjector::new(Arc::new(memory.clone()), rules);
             let known = run_on(faulty.open_to_write("file").unwrap(), 8);
             check(&memory, &known);

@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{PAGE, number, numbered, plain_map, put_number, small_config};
-use quire_device::{Action, IoGate, MemoryDirectory};
+use quire_device::{DeviceOperation, IoGate, MemoryDirectory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
 
 /// A map of 64 pages behind a gate.
@@ -60,7 +60,7 @@ fn a_flush_that_waits_for_a_writer_hears_of_its_failure() {
         });
         // The writer's failure comes before the flush of the pages that it writes. A flush of other pages waits for
         // neither and may fail before the writer does: the first failure is what every later flush is told.
-        let is_first = |action| action == Action::Write || action == Action::Flush && !is_concerned;
+        let is_first = |action| action == DeviceOperation::Write || action == DeviceOperation::Flush && !is_concerned;
         let told = [map.sync(), map.flush(PageNo(50)..PageNo(51)), map.sync()].map(Result::unwrap_err);
         assert!(told.iter().all(|each| *each == told[0]), "{told:?}");
         assert!(matches!(&told[0], PoolError::Poisoned { cause, .. } if is_first(cause.action)), "{told:?}");

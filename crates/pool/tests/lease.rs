@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{PAGE, Stop, number, numbered, plain_map, put_number, seal, sealed, small_config, small_pool};
 use quire_device::{
-    Action, Buffer, Direction, Directory, Extent, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory,
+    Buffer, DeviceOperation, Direction, Directory, Extent, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory,
     Transfer, errno,
 };
 use quire_pool::{Lease, Map, PageNo, Pool, PoolConfig, PoolError};
@@ -291,7 +291,7 @@ fn frames_that_pages_no_longer_need_are_found_where_memory_is_short() {
 #[test]
 fn a_page_that_can_t_be_read_can_t_be_leased_and_pins_nothing() {
     let (memory, _) = numbered(16);
-    let rule = (FaultTrigger::Nth(Action::Read, 1), InjectedFault::Error(errno::EIO));
+    let rule = (FaultTrigger::Nth(DeviceOperation::Read, 1), InjectedFault::Error(errno::EIO));
     let pool = half_pool(16, 2000);
     let map = plain_map(&pool, FaultInjector::new(Arc::new(memory), vec![rule]).open_to_write("numbered").unwrap());
     let first = lease_page(&map, 3);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{PAGE, Stop, cases, plain_map, seal, sealed, small_config, tier};
 use proptest::prelude::*;
 use quire_device::{
-    Action, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, MemoryDirectory,
-    errno,
+    Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
+    MemoryDirectory, errno,
 };
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
 use quire_rng::SplitMix64;
@@ -210,7 +210,7 @@ proptest! {
 
     #[test]
     fn histories_with_failing_reads_have_an_order(seed: u64, budget in 4..14usize, every in 3..20u64) {
-        let rules = (1..2000).map(|step| (FaultTrigger::Nth(Action::Read, step * every), InjectedFault::Error(errno::EIO)));
+        let rules = (1..2000).map(|step| (FaultTrigger::Nth(DeviceOperation::Read, step * every), InjectedFault::Error(errno::EIO)));
         let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules.collect());
         run(&faulty.create("counters").unwrap(), config(budget, 1), seed);
     }

@@ -10,7 +10,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64 as Cell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use quire_pool::page_state::{DeferredWork, LockMode, PageState, PageStatus, Parking};
+use quire_pool::page_state::{DeferredWork, LockMode, PageState, PageStatus, WaitQueue};
 use quire_pool::sync::{Ordering, fence};
 
 const OLD: u64 = 10;
@@ -29,7 +29,7 @@ struct Lot {
     woken: Condvar,
 }
 
-impl Parking for Lot {
+impl WaitQueue for Lot {
     fn park(&self, state: &PageState, low: u32) {
         let guard = self.lock.lock().unwrap();
         if state.load().low() == low {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{PAGE, cases};
 use proptest::prelude::*;
 use quire_device::{
-    Action, CacheMode, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
+    CacheMode, Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
     MemoryDirectory, errno,
 };
 use quire_pool::{Lease, Map, MapOptions, PageNo, Pool, PoolConfig, PoolError, TierCompression, TierConfig, TierSize};
@@ -368,7 +368,7 @@ proptest! {
 
     #[test]
     fn failed_reads_change_nothing(setting in settings(), ops in operations(), nth in 0..20u64) {
-        let rules = (0..4).map(|step| (FaultTrigger::Nth(Action::Read, nth * (step + 1)), InjectedFault::Error(errno::EIO)));
+        let rules = (0..4).map(|step| (FaultTrigger::Nth(DeviceOperation::Read, nth * (step + 1)), InjectedFault::Error(errno::EIO)));
         let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), rules.collect());
         let mut pair = Pair::new(faulty.create("file").unwrap(), setting);
         pair.run(&ops);
@@ -386,7 +386,7 @@ proptest! {
         torn: bool,
     ) {
         let fault = if torn { InjectedFault::Torn(errno::EIO) } else { InjectedFault::Error(errno::EIO) };
-        let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), vec![(FaultTrigger::From(Action::Write, nth), fault)]);
+        let faulty = FaultInjector::new(Arc::new(MemoryDirectory::new()), vec![(FaultTrigger::From(DeviceOperation::Write, nth), fault)]);
         let mut pair = Pair::new(faulty.create("file").unwrap(), setting);
         pair.run(&ops);
         if pair.poisoned {

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{PAGE, Stop, cases, numbered, plain_map, small_config, small_pool};
 use proptest::prelude::*;
 use quire_device::{
-    Action, Device, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, MemoryDirectory,
-    errno,
+    Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
+    MemoryDirectory, errno,
 };
-use quire_pool::{Advice, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
+use quire_pool::{AccessAdvice, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 
 fn transparent(pool: &Arc<Pool>, device: Arc<dyn Device>) -> Option<TransparentMap> {
     let options = MapOptions { reserve_bytes: 64 * PAGE as u64, ..MapOptions::default() };
@@ -290,10 +290,10 @@ fn a_thread_that_goes_through_in_order_gets_many_pages_with_one_fault_and_no_oth
     let total = (0..PAGES).sum::<u64>();
     // With room for all pages it is known how many come; in a smaller pool that depends on what is free at the time.
     for (advice, budget, most_misses) in [
-        (Advice::Normal, 2048, 70),
-        (Advice::Sequential, 2048, 64),
-        (Advice::Random, 2048, PAGES),
-        (Advice::Normal, 512, PAGES),
+        (AccessAdvice::Normal, 2048, 70),
+        (AccessAdvice::Sequential, 2048, 64),
+        (AccessAdvice::Random, 2048, PAGES),
+        (AccessAdvice::Normal, 512, PAGES),
     ] {
         let (memory, device) = numbered(PAGES);
         let pool = small_pool(budget);
@@ -305,7 +305,7 @@ fn a_thread_that_goes_through_in_order_gets_many_pages_with_one_fault_and_no_oth
         assert_eq!(sum(&map, 0..PAGES), total);
         let stats = pool.stats();
         assert!(stats.misses <= most_misses && stats.misses + stats.ahead >= PAGES, "{advice:?} {stats:?}");
-        assert!(advice != Advice::Random || stats.ahead == 0);
+        assert!(advice != AccessAdvice::Random || stats.ahead == 0);
         // Pages that came along are write-protected: a first store to them is noticed.
         (0..PAGES).for_each(|page| words(&map)[page as usize * STEP].store(page + 1, Ordering::Relaxed));
         assert_eq!(sum(&map, 0..PAGES), total + PAGES);
@@ -321,7 +321,7 @@ fn a_thread_that_goes_through_in_order_gets_many_pages_with_one_fault_and_no_oth
 fn a_run_that_cannot_be_read_leaves_the_page_that_was_asked_for() {
     let (memory, _) = numbered(256);
     // The third read is the first of a run.
-    let faults = vec![(FaultTrigger::Nth(Action::Read, 2), InjectedFault::Error(errno::EIO))];
+    let faults = vec![(FaultTrigger::Nth(DeviceOperation::Read, 2), InjectedFault::Error(errno::EIO))];
     let device = FaultInjector::new(Arc::new(memory), faults).open_to_write("numbered").unwrap();
     let pool = small_pool(512);
     let Some(map) = transparent(&pool, device) else { return };

@@ -12,7 +12,7 @@ use crate::copy::{self, SpareHugePage};
 use crate::epoch_stats::EpochStats;
 use crate::host_monitor::HostMonitor;
 use crate::regions::Regions;
-use crate::settings::Settings;
+use crate::settings::PreloadSettings;
 use crate::stats_page::StatsPage;
 
 /// Over that share of unneeded pages, in thousandths, the threshold is raised; under half of it, lowered again.
@@ -24,7 +24,7 @@ const HIGHEST_THRESHOLD_PERMILLE: u16 = 950;
 #[derive(Debug)]
 pub struct WorkerContext {
     /// The settings.
-    pub settings: Settings,
+    pub settings: PreloadSettings,
     /// The page shared with the children.
     pub stats_page: &'static StatsPage,
     /// The program, as long as it is there.
@@ -50,7 +50,7 @@ impl WorkerContext {
     /// # Errors
     /// When the kernel, or a sandbox around the program, does not allow it.
     pub fn new(
-        settings: Settings,
+        settings: PreloadSettings,
         stats_page: &'static StatsPage,
         host_monitor: HostMonitor,
     ) -> Result<Self, MissingFeature> {
@@ -109,7 +109,7 @@ mod tests {
         let stats_page = unsafe { &*page.base().cast::<StatsPage>() };
         std::mem::forget(page);
         let host_monitor = || HostMonitor::new(quire_sys::helper::HostProcess::of_caller().unwrap());
-        let mut context = WorkerContext::new(Settings::default(), stats_page, host_monitor()).unwrap();
+        let mut context = WorkerContext::new(PreloadSettings::default(), stats_page, host_monitor()).unwrap();
         let with = |needed| EpochStats { precopied: 1000, needed, ..EpochStats::default() };
         context.adapt(&with(700));
         assert_eq!(context.threshold_permille, 825);

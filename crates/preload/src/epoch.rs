@@ -15,7 +15,7 @@ use crate::epoch_stats::EpochStats;
 use crate::host_monitor::HostMonitor;
 use crate::log;
 use crate::precopy::Precopy;
-use crate::sampler::Sampler;
+use crate::sampler::WriteSampler;
 use crate::state::{self, ForkRecord};
 
 /// A child that lives no longer, or has called `exec` by then, is of no interest.
@@ -57,7 +57,7 @@ enum Wake {
 pub struct Epoch<'a> {
     context: &'a mut WorkerContext,
     life: ChildLife,
-    sampler: Sampler,
+    sampler: WriteSampler,
     stopped: Option<&'static str>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Epoch<'a> {
     /// The epoch of `fork`; `None` if its child is gone already.
     pub fn open(context: &'a mut WorkerContext, fork: ForkRecord) -> Option<Self> {
         let watched = PidFd::open(fork.pid).ok()?;
-        let sampler = Sampler::new(fork.slot_id.raw());
+        let sampler = WriteSampler::new(fork.slot_id.raw());
         Some(Self { context, life: ChildLife { fork, watched, began: Instant::now() }, sampler, stopped: None })
     }
 

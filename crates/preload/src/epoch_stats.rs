@@ -3,7 +3,7 @@
 //! Relies on the last valid look before the child's end. What the program copied itself is counted; of what was copied
 //! ahead it is estimated from the sample that was left out (see [`crate::sampler`]).
 
-use crate::regions::{CopyMethod, PageCounts, Region};
+use crate::regions::{CopyMethod, MappedRegion, PageCounts};
 
 /// Pages by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub struct EpochStats {
 
 impl EpochStats {
     /// Settles a child's life and carries the coverage over to the next one.
-    pub fn settle(regions: &mut [Region]) -> Self {
+    pub fn settle(regions: &mut [MappedRegion]) -> Self {
         let share = left_share(regions);
         let mut epoch_stats = Self::default();
         for region in regions {
@@ -64,7 +64,7 @@ impl EpochStats {
 }
 
 /// Of the pages that were still shared at the turn of the regions that were left, the share that the program then wrote.
-fn left_share(regions: &[Region]) -> Option<f64> {
+fn left_share(regions: &[MappedRegion]) -> Option<f64> {
     let left = regions.iter().filter(|region| region.method == CopyMethod::Left);
     let (shared, then) = left.fold((0.0, 0.0), |(shared, then), region| {
         let later = (written(region.present, region.end) - f64::from(region.own_before)).max(0.0);
@@ -73,7 +73,7 @@ fn left_share(regions: &[Region]) -> Option<f64> {
     (shared > 0.0).then(|| (then / shared).min(1.0))
 }
 
-fn needed(region: &Region, left_share: Option<f64>) -> f64 {
+fn needed(region: &MappedRegion, left_share: Option<f64>) -> f64 {
     let sampled = region.sample.count_ones();
     let share = match region.method {
         CopyMethod::Own | CopyMethod::Left => return 0.0,
@@ -92,7 +92,7 @@ fn written(present: u16, end: PageCounts) -> f64 {
     f64::from(present.saturating_sub(end.shared).min(end.own))
 }
 
-fn carry(region: &mut Region, written: f64) {
+fn carry(region: &mut MappedRegion, written: f64) {
     if region.present == 0 {
         return;
     }
@@ -109,15 +109,15 @@ fn carry(region: &mut Region, written: f64) {
 mod tests {
     use super::*;
 
-    fn region(method: CopyMethod) -> Region {
-        Region { pages: 512, present: 512, huge: true, method, ..Region::default() }
+    fn region(method: CopyMethod) -> MappedRegion {
+        MappedRegion { pages: 512, present: 512, huge: true, method, ..MappedRegion::default() }
     }
 
     #[test]
     fn what_the_program_copies_itself_is_counted() {
         let mut regions = [
-            Region { end: PageCounts { own: 400, shared: 112, sample_own: 0 }, ..region(CopyMethod::Own) },
-            Region::default(),
+            MappedRegion { end: PageCounts { own: 400, shared: 112, sample_own: 0 }, ..region(CopyMethod::Own) },
+            MappedRegion::default(),
         ];
         let epoch_stats = EpochStats::settle(&mut regions);
         assert_eq!((epoch_stats.own, epoch_stats.precopied, epoch_stats.needed), (400, 0, 0));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_sample_tells_how_much_was_needed() {
-        let mut regions = [Region {
+        let mut regions = [MappedRegion {
             own_before: 100,
             shared_before: 412,
             precopied: 400,
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn regions_that_were_left_speak_for_those_that_were_copied_whole() {
-        let left = Region {
+        let left = MappedRegion {
             own_before: 12,
             shared_before: 500,
             end: PageCounts { own: 262, shared: 250, sample_own: 0 },
             ..region(CopyMethod::Left)
         };
-        let whole = Region {
+        let whole = MappedRegion {
             own_before: 12,
             shared_before: 500,
             precopied: 500,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use quire_sys::{guest, symbol};
 
 use crate::heap::{real_libc, setup};
-use crate::settings::Settings;
+use crate::settings::PreloadSettings;
 use crate::zread;
 use crate::{child, confinement, log, parent, process, quiesce, state};
 
@@ -35,7 +35,7 @@ extern "C" fn opened() {
     // SAFETY: the dynamic linker runs this before `main`, in the only thread, so no other thread changes the environment; the
     // settings are read here and nothing of it is kept.
     let value_of = |name: &CStr| unsafe { guest::setting(name) };
-    let mut settings = Settings::read(value_of);
+    let mut settings = PreloadSettings::read(value_of);
     let heap = value_of(c"QUIRE_HEAP").filter(|value| !value.is_empty());
     // Copying ahead would bring in what the heap has on its file.
     settings.enabled &= heap.is_none();

@@ -35,7 +35,7 @@ pub mod stats_page;
 pub mod worker;
 pub mod zread;
 
-pub use settings::Settings;
+pub use settings::PreloadSettings;
 
 /// Whatever this library allocates for itself, it has from the allocator behind the one that it stands in front of.
 #[global_allocator]

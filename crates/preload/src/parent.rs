@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use quire_sys::guest;
 
-use crate::settings::Settings;
+use crate::settings::PreloadSettings;
 use crate::state::{self, WorkerState};
 use crate::stats_page::{SlotId, StatsPage};
 use crate::{child, confinement, log, process, worker};
@@ -26,7 +26,7 @@ pub struct PreparedFork {
 }
 
 /// Whether a fork shall be prepared for in a program that has held so much memory.
-fn is_worth_it(settings: Option<&Settings>, worker: WorkerState, peak_bytes: impl Fn() -> u64) -> bool {
+fn is_worth_it(settings: Option<&PreloadSettings>, worker: WorkerState, peak_bytes: impl Fn() -> u64) -> bool {
     settings.is_some_and(|settings| {
         settings.enabled && worker != WorkerState::GivenUp && peak_bytes() >= settings.min_bytes
     })
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn small_programs_and_those_that_do_not_want_it_are_left_alone() {
-        let settings = Settings::default();
-        let off = Settings { enabled: false, ..settings };
+        let settings = PreloadSettings::default();
+        let off = PreloadSettings { enabled: false, ..settings };
         let large = || settings.min_bytes;
         assert!(
             is_worth_it(Some(&settings), WorkerState::None, large)

@@ -16,8 +16,8 @@ use crate::context::WorkerContext;
 use crate::copy;
 use crate::log;
 use crate::rate_limiter::RateLimiter;
-use crate::regions::{CopyMethod, Region};
-use crate::sampler::Sampler;
+use crate::regions::{CopyMethod, MappedRegion};
+use crate::sampler::WriteSampler;
 
 /// Time that tasks may have waited for memory lately, in percent, before the worker stops.
 const MOST_STALLED_PERCENT: f32 = 10.0;
@@ -41,7 +41,7 @@ const BREATH: Duration = Duration::from_micros(60);
 #[derive(Debug)]
 pub struct Precopy<'a> {
     context: &'a mut WorkerContext,
-    sampler: Sampler,
+    sampler: WriteSampler,
     forker: Option<ThreadId>,
     budget_bytes: u64,
     unlooked_bytes: u64,
@@ -55,7 +55,7 @@ pub struct Precopy<'a> {
 
 impl<'a> Precopy<'a> {
     /// Copying ahead of `forker`.
-    pub fn new(context: &'a mut WorkerContext, sampler: Sampler, forker: Option<ThreadId>) -> Self {
+    pub fn new(context: &'a mut WorkerContext, sampler: WriteSampler, forker: Option<ThreadId>) -> Self {
         let (huge, most_busy) = (context.huge, f32::from(context.settings.busy_permille) / 10.0);
         let singly = pressure::processor_stalled_percent().is_none_or(|percent| percent <= most_busy);
         Self {
@@ -152,7 +152,7 @@ impl<'a> Precopy<'a> {
     fn region(&mut self, index: usize) -> u64 {
         // A region that can't be looked at any more is left to the program.
         let Ok((region, words)) = self.context.regions.words(&self.context.pagemap, index) else { return 0 };
-        let (own, shared) = Region::count(words);
+        let (own, shared) = MappedRegion::count(words);
         if shared == 0 || shared < region.pages / LEAST_SHARED_PART {
             return 0;
         }

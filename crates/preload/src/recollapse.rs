@@ -12,7 +12,7 @@ use quire_sys::pressure::MemoryInfo;
 
 use crate::context::WorkerContext;
 use crate::copy;
-use crate::regions::Region;
+use crate::regions::MappedRegion;
 use crate::state::{self, ForkRecord};
 
 /// For every unit of time spent that many are slept.
@@ -61,10 +61,10 @@ pub fn recollapse(context: &mut WorkerContext, fork: ForkRecord) -> u64 {
 /// Whether no older child shares a page of the region. A huge page made of shared ones would be memory had twice, and more
 /// than the program's writes will ever need.
 fn is_alone(context: &mut WorkerContext, index: usize) -> bool {
-    context.regions.words(&context.pagemap, index).is_ok_and(|(_, words)| Region::count(words).1 == 0)
+    context.regions.words(&context.pagemap, index).is_ok_and(|(_, words)| MappedRegion::count(words).1 == 0)
 }
 
-fn can_be_recollapsed(region: &Region) -> bool {
+fn can_be_recollapsed(region: &MappedRegion) -> bool {
     !region.huge && region.range().len() == HUGE_PAGE_SIZE && region.is_dense(region.present)
 }
 
@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn dense_whole_torn_regions_can_be_mended() {
-        let region = Region { address: HUGE_PAGE_SIZE, pages: 512, present: 512, ..Region::default() };
+        let region = MappedRegion { address: HUGE_PAGE_SIZE, pages: 512, present: 512, ..MappedRegion::default() };
         assert!(can_be_recollapsed(&region));
-        assert!(!can_be_recollapsed(&Region { huge: true, ..region }));
-        assert!(!can_be_recollapsed(&Region { present: 300, ..region }));
-        assert!(!can_be_recollapsed(&Region { pages: 256, present: 256, ..region }));
+        assert!(!can_be_recollapsed(&MappedRegion { huge: true, ..region }));
+        assert!(!can_be_recollapsed(&MappedRegion { present: 300, ..region }));
+        assert!(!can_be_recollapsed(&MappedRegion { pages: 256, present: 256, ..region }));
     }
 }

@@ -39,7 +39,7 @@ pub enum CopyMethod {
 
 /// One region, or the part of one that belongs to a mapping.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Region {
+pub struct MappedRegion {
     /// Its first address.
     pub address: usize,
     /// Share of its pages that was written in earlier epochs, in thousandths; `None` until there was one.
@@ -77,7 +77,7 @@ pub struct PageCounts {
     pub sample_own: u16,
 }
 
-impl Region {
+impl MappedRegion {
     /// Its addresses.
     pub fn range(&self) -> Range<usize> {
         self.address..self.address + usize::from(self.pages) * PAGE_SIZE
@@ -103,8 +103,8 @@ impl Region {
 /// All regions.
 #[derive(Debug)]
 pub struct Regions {
-    now: FixedVec<Region>,
-    before: FixedVec<Region>,
+    now: FixedVec<MappedRegion>,
+    before: FixedVec<MappedRegion>,
     words: FixedVec<u64>,
     text: FixedVec<u8>,
     region_bytes: usize,
@@ -124,12 +124,12 @@ impl Regions {
     }
 
     /// The regions.
-    pub fn all(&self) -> &[Region] {
+    pub fn all(&self) -> &[MappedRegion] {
         self.now.all()
     }
 
     /// The regions, to be changed.
-    pub fn all_mut(&mut self) -> &mut [Region] {
+    pub fn all_mut(&mut self) -> &mut [MappedRegion] {
         self.now.all_mut()
     }
 
@@ -175,12 +175,12 @@ impl Regions {
     ///
     /// # Errors
     /// When the page map can't be read.
-    pub fn look(&mut self, pagemap: &Pagemap, sampler: crate::sampler::Sampler) -> io::Result<()> {
+    pub fn look(&mut self, pagemap: &Pagemap, sampler: crate::sampler::WriteSampler) -> io::Result<()> {
         let words = self.words.all_mut();
         for region in self.now.all_mut() {
             let words = &mut words[..usize::from(region.pages)];
             let count = pagemap.read_words(region.address, words)?;
-            let (own, shared) = Region::count(&words[..count]);
+            let (own, shared) = MappedRegion::count(&words[..count]);
             let sample_own = match region.method {
                 CopyMethod::Sampled => sampler
                     .pages(region.address, words.len())
@@ -207,7 +207,7 @@ impl Regions {
     ///
     /// # Errors
     /// When the page map can't be read.
-    pub fn words(&mut self, pagemap: &Pagemap, index: usize) -> io::Result<(&mut Region, &[u64])> {
+    pub fn words(&mut self, pagemap: &Pagemap, index: usize) -> io::Result<(&mut MappedRegion, &[u64])> {
         let region = &mut self.now.all_mut()[index];
         let words = &mut self.words.all_mut()[..usize::from(region.pages)];
         let count = pagemap.read_words(region.address, words)?;
@@ -227,8 +227,8 @@ fn around(whole: Range<usize>, hole: &Range<usize>) -> [Range<usize>; 2] {
 
 /// Adds the regions of a piece of a mapping that have any memory.
 fn add(
-    now: &mut FixedVec<Region>,
-    before: &[Region],
+    now: &mut FixedVec<MappedRegion>,
+    before: &[MappedRegion],
     old: &mut usize,
     piece: Range<usize>,
     words: &[u64],
@@ -238,19 +238,19 @@ fn add(
     while address < piece.end {
         let end = (address / region_bytes + 1).saturating_mul(region_bytes).min(piece.end);
         let from = (address - piece.start) / PAGE_SIZE;
-        let (own, shared) = Region::count(&words[from..from + (end - address) / PAGE_SIZE]);
+        let (own, shared) = MappedRegion::count(&words[from..from + (end - address) / PAGE_SIZE]);
         while before.get(*old).is_some_and(|region| region.address < address) {
             *old += 1;
         }
         let known = before.get(*old).filter(|region| region.address == address);
         if own + shared > 0 {
-            let region = Region {
+            let region = MappedRegion {
                 address,
                 coverage_permille: known.and_then(|region| region.coverage_permille),
                 huge: known.is_some_and(|region| region.huge && region.pages == ((end - address) / PAGE_SIZE) as u16),
                 pages: ((end - address) / PAGE_SIZE) as u16,
                 present: own + shared,
-                ..Region::default()
+                ..MappedRegion::default()
             };
             if !now.push(region) {
                 return;
@@ -263,7 +263,7 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::Sampler;
+    use crate::sampler::WriteSampler;
     use quire_sys::area::AnonymousMap;
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         }
         let pagemap = Pagemap::open(None).unwrap();
         let mut regions = Regions::new(2 << 20).unwrap();
-        let inside = |region: &Region| (base..base + (9 << 20)).contains(&region.address);
+        let inside = |region: &MappedRegion| (base..base + (9 << 20)).contains(&region.address);
         regions.renew(&pagemap).unwrap();
         let pages: usize = regions.all().iter().filter(|r| inside(r)).map(|r| usize::from(r.present)).sum();
         assert_eq!(pages, (9 << 20) / PAGE_SIZE);
@@ -289,7 +289,7 @@ mod tests {
         regions.all_mut().iter_mut().filter(|r| inside(r)).for_each(|r| r.coverage_permille = Some(5));
         regions.renew(&pagemap).unwrap();
         assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.coverage_permille == Some(5)));
-        regions.look(&pagemap, Sampler::new(1)).unwrap();
+        regions.look(&pagemap, WriteSampler::new(1)).unwrap();
         regions.accept();
         assert!(regions.all().iter().filter(|r| inside(r)).all(|r| r.end.own == r.present && r.end.shared == 0));
     }

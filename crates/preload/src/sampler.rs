@@ -15,9 +15,9 @@ pub const REGIONS_PER_SAMPLE: u64 = 8;
 
 /// What is left out for one child.
 #[derive(Clone, Copy, Debug)]
-pub struct Sampler(u64);
+pub struct WriteSampler(u64);
 
-impl Sampler {
+impl WriteSampler {
     /// The sampler for the child numbered `count`.
     pub fn new(count: u32) -> Self {
         Self(u64::from(count))
@@ -45,25 +45,25 @@ mod tests {
 
     #[test]
     fn every_stratum_leaves_one_page_and_each_child_another() {
-        let pages: Vec<usize> = Sampler::new(1).pages(0x20_0000, 512).collect();
+        let pages: Vec<usize> = WriteSampler::new(1).pages(0x20_0000, 512).collect();
         assert_eq!(pages.len(), 16);
         assert!(pages.iter().enumerate().all(|(stratum, page)| page / 32 == stratum));
-        assert_ne!(pages, Sampler::new(2).pages(0x20_0000, 512).collect::<Vec<_>>());
-        assert_ne!(pages, Sampler::new(1).pages(0x40_0000, 512).collect::<Vec<_>>());
-        assert_eq!(Sampler::new(1).pages(0, 8).count(), 1);
-        assert_eq!(Sampler::new(1).pages(0, 1).collect::<Vec<_>>(), [0]);
+        assert_ne!(pages, WriteSampler::new(2).pages(0x20_0000, 512).collect::<Vec<_>>());
+        assert_ne!(pages, WriteSampler::new(1).pages(0x40_0000, 512).collect::<Vec<_>>());
+        assert_eq!(WriteSampler::new(1).pages(0, 8).count(), 1);
+        assert_eq!(WriteSampler::new(1).pages(0, 1).collect::<Vec<_>>(), [0]);
     }
 
     #[test]
     fn over_many_children_every_page_is_left_now_and_then() {
         let mut left = [0; 64];
-        (0..2000).for_each(|count| Sampler::new(count).pages(4096, 64).for_each(|page| left[page] += 1));
+        (0..2000).for_each(|count| WriteSampler::new(count).pages(4096, 64).for_each(|page| left[page] += 1));
         assert!(left.iter().all(|&times| (60..200).contains(&times)), "{left:?}");
     }
 
     #[test]
     fn one_region_in_eight_is_left() {
-        let left = (0..8000).filter(|region| Sampler::new(3).leaves(region << 21)).count();
+        let left = (0..8000).filter(|region| WriteSampler::new(3).leaves(region << 21)).count();
         assert!((800..1200).contains(&left), "{left}");
     }
 }

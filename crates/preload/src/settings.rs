@@ -7,7 +7,7 @@ use quire_units::parse_bytes;
 
 /// What an operator can set.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct PreloadSettings {
     /// `QUIRE_PRELOAD`: whether anything is done at all.
     pub enabled: bool,
     /// `QUIRE_PRELOAD_MEMORY`: bytes that may be copied ahead per child; by default a quarter of what is available.
@@ -31,7 +31,7 @@ pub struct Settings {
     pub misread: Option<&'static str>,
 }
 
-impl Default for Settings {
+impl Default for PreloadSettings {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -53,7 +53,7 @@ pub const MOST_REGION_BYTES: usize = 2 << 20;
 const LEAST_REGION_BYTES: usize = 32 << 10;
 const LEAST_RATE_BYTES_PER_S: u64 = 1 << 20;
 
-impl Settings {
+impl PreloadSettings {
     /// The settings that `value_of` gives for the names of variables, without allocating.
     pub fn read<'a>(value_of: impl Fn(&std::ffi::CStr) -> Option<&'a [u8]>) -> Self {
         let mut settings = Self::default();
@@ -115,14 +115,14 @@ fn share(value: &str) -> Option<u16> {
 mod tests {
     use super::*;
 
-    fn with(name: &'static str, value: &'static str) -> Settings {
-        Settings::read(|asked| (asked.to_str() == Ok(name)).then_some(value.as_bytes()))
+    fn with(name: &'static str, value: &'static str) -> PreloadSettings {
+        PreloadSettings::read(|asked| (asked.to_str() == Ok(name)).then_some(value.as_bytes()))
     }
 
     #[test]
     fn without_variables_the_defaults_hold() {
-        assert_eq!(Settings::read(|_| None), Settings::default());
-        assert_eq!(Settings::default().region_pages(), 512);
+        assert_eq!(PreloadSettings::read(|_| None), PreloadSettings::default());
+        assert_eq!(PreloadSettings::default().region_pages(), 512);
     }
 
     #[test]
@@ -151,7 +151,11 @@ mod tests {
             ("QUIRE_PRELOAD_REGION", "4m"),
             ("QUIRE_PRELOAD_LOG", "9"),
         ] {
-            assert_eq!(with(name, value), Settings { misread: Some(name), ..Settings::default() }, "{name}={value}");
+            assert_eq!(
+                with(name, value),
+                PreloadSettings { misread: Some(name), ..PreloadSettings::default() },
+                "{name}={value}"
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use quire_sys::area::AnonymousMap;
 use quire_sys::guest::{self, FileId};
 use quire_sys::thread::ThreadId;
 
-use crate::settings::Settings;
+use crate::settings::PreloadSettings;
 use crate::stats_page::{SlotId, StatsPage};
 
 /// How it stands with the worker.
@@ -24,7 +24,7 @@ pub enum WorkerState {
     GivenUp,
 }
 
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
+static SETTINGS: OnceLock<PreloadSettings> = OnceLock::new();
 /// What standard error was when the program started; lines go nowhere else.
 static STANDARD_ERROR: OnceLock<Option<FileId>> = OnceLock::new();
 static STATS_PAGE: AtomicPtr<StatsPage> = AtomicPtr::new(null_mut());
@@ -49,19 +49,19 @@ pub struct ForkRecord {
 }
 
 /// Takes the settings, while the library is loaded.
-pub fn configure(settings: Settings) {
+pub fn configure(settings: PreloadSettings) {
     // Set once; a second time (tests) changes nothing.
     let _ = SETTINGS.set(settings);
     let _ = STANDARD_ERROR.set(FileId::of(guest::standard_error()));
 }
 
 /// The settings, once they are known.
-pub fn configured() -> Option<&'static Settings> {
+pub fn configured() -> Option<&'static PreloadSettings> {
     SETTINGS.get()
 }
 
 /// The settings.
-pub fn settings() -> Settings {
+pub fn settings() -> PreloadSettings {
     configured().copied().unwrap_or_default()
 }
 

@@ -8,14 +8,21 @@ use std::collections::{BTreeMap, HashMap};
 
 use quire_store::{DbId, Keyspace};
 
-use crate::blocked::Unblock;
-
 /// A key and its database.
 type KeyName = (DbId, Box<[u8]>);
 
 /// Bytes of a key's entries in the tables here and in the store besides its name, about: three buckets of hash tables with names, the list of
 /// the key's clients and that of its listeners, the client's own list.
 const KEY_BYTES: usize = 640;
+
+/// How a client was unblocked by another one (CLIENT UNBLOCK).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnblockOutcome {
+    /// As if its time was up.
+    TimeOut,
+    /// With an error.
+    Error,
+}
 
 /// A client's wait.
 #[derive(Debug)]
@@ -26,14 +33,14 @@ pub struct KeyWait {
     /// When its time is up, on the server's monotonic clock; `None` for never.
     pub deadline_ms: Option<u64>,
     /// Another client has ended the waiting.
-    pub unblocked: Option<Unblock>,
+    pub unblocked: Option<UnblockOutcome>,
 }
 
 impl KeyWait {
     /// How the waiting has ended, if it has, before there was something to take: time is up, or another client says so.
-    pub fn ended(&self, now_ms: u64) -> Option<Unblock> {
+    pub fn ended(&self, now_ms: u64) -> Option<UnblockOutcome> {
         let timed_out = self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
-        self.unblocked.or(timed_out.then_some(Unblock::TimeOut))
+        self.unblocked.or(timed_out.then_some(UnblockOutcome::TimeOut))
     }
 }
 
@@ -83,7 +90,7 @@ impl AwaitedKeys {
     }
 
     /// Client `id` was unblocked by another one.
-    pub fn unblock(&mut self, id: u64, how: Unblock) {
+    pub fn unblock(&mut self, id: u64, how: UnblockOutcome) {
         if let Some(wait) = self.of.get_mut(&id) {
             wait.unblocked = Some(how);
         }
@@ -164,16 +171,19 @@ mod tests {
         };
         assert_eq!((order(&all, b"a"), order(&all, b"b"), all.len()), (vec![9, 3], vec![9, 5], 2));
         let ended = |now_ms| all.of(3).and_then(|wait| wait.ended(now_ms));
-        assert_eq!((ended(6), ended(7)), (None, Some(Unblock::TimeOut)));
-        all.unblock(3, Unblock::Error);
-        assert_eq!(all.of(3).map(|wait| (wait.deadline_ms, wait.unblocked)), Some((Some(7), Some(Unblock::Error))));
+        assert_eq!((ended(6), ended(7)), (None, Some(UnblockOutcome::TimeOut)));
+        all.unblock(3, UnblockOutcome::Error);
+        assert_eq!(
+            all.of(3).map(|wait| (wait.deadline_ms, wait.unblocked)),
+            Some((Some(7), Some(UnblockOutcome::Error)))
+        );
         let ended = |id, now_ms| all.of(id).and_then(|wait| wait.ended(now_ms));
-        assert_eq!((ended(3, 6), ended(9, u64::MAX)), (Some(Unblock::Error), None));
+        assert_eq!((ended(3, 6), ended(9, u64::MAX)), (Some(UnblockOutcome::Error), None));
         assert!(all.end(&mut store, 9) && !all.end(&mut store, 9));
         assert_eq!((order(&all, b"a"), order(&all, b"b")), (vec![3], vec![5]));
         all.end(&mut store, 3);
         all.end(&mut store, 5);
-        assert!(all.is_empty() && all.len() == 0);
+        assert!(all.is_empty());
         push(&mut store, b"a");
         assert!(!store.has_ready_keys(), "the store is asked for nothing any more");
     }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::awaited_keys::AwaitedKeys;
+use crate::awaited_keys::{AwaitedKeys, UnblockOutcome};
 
 /// What a client waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,18 +41,9 @@ pub struct Durability {
     pub replicas: bool,
 }
 
-/// How a client was unblocked by another one (CLIENT UNBLOCK).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unblock {
-    /// As if its time was up.
-    TimeOut,
-    /// With an error.
-    Error,
-}
-
 /// A client that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Blocked {
+pub struct BlockedClient {
     /// What for.
     pub on: BlockReason,
     /// When that ends in any case, on the server's monotonic clock; `None` for never.
@@ -60,10 +51,10 @@ pub struct Blocked {
     /// The reply isn't wanted (CLIENT REPLY).
     pub silent: bool,
     /// Another client has ended the waiting.
-    pub unblocked: Option<Unblock>,
+    pub unblocked: Option<UnblockOutcome>,
 }
 
-impl Blocked {
+impl BlockedClient {
     /// A client that waits until the event comes.
     pub const fn until_event(on: BlockReason) -> Self {
         Self { on, deadline_ms: None, silent: false, unblocked: None }
@@ -180,7 +171,7 @@ pub struct WaitEntry {
 
 impl WaitEntry {
     /// Whether a client that waits so is entered here already.
-    pub fn is_of(&self, blocked: &Blocked) -> bool {
+    pub fn is_of(&self, blocked: &BlockedClient) -> bool {
         blocked.queue(self.order) == (self.event, self.order) && blocked.deadline_ms == self.deadline_ms
     }
 }
@@ -200,7 +191,7 @@ pub struct BlockedClients {
 
 impl BlockedClients {
     /// Enters client `id`.
-    pub fn enter(&mut self, id: u64, blocked: &Blocked) -> WaitEntry {
+    pub fn enter(&mut self, id: u64, blocked: &BlockedClient) -> WaitEntry {
         let (event, order) = blocked.queue(self.arrivals);
         self.arrivals += 1;
         let entry = WaitEntry { event, order, deadline_ms: blocked.deadline_ms, counted: blocked.is_counted() };
@@ -277,7 +268,7 @@ mod tests {
     #[test]
     fn clients_are_woken_by_their_event_in_the_order_in_which_they_came() {
         let mut all = BlockedClients::default();
-        let mut enter = |id, on| all.enter(id, &Blocked::until_event(on));
+        let mut enter = |id, on| all.enter(id, &BlockedClient::until_event(on));
         let third = enter(3, BlockReason::Pause);
         enter(1, BlockReason::Pause);
         enter(2, BlockReason::Turn);
@@ -285,8 +276,8 @@ mod tests {
         assert!(all.awaits(WakeEvent::TurnBegins) && !all.awaits(WakeEvent::LogCatchesUp));
         all.leave(3, third);
         assert_eq!(all.waiting(WakeEvent::PauseEnds, u64::MAX), [1]);
-        assert!(third.is_of(&Blocked::until_event(BlockReason::Pause)));
-        assert!(!third.is_of(&Blocked::until_event(BlockReason::Turn)));
+        assert!(third.is_of(&BlockedClient::until_event(BlockReason::Pause)));
+        assert!(!third.is_of(&BlockedClient::until_event(BlockReason::Turn)));
     }
 
     #[test]
@@ -298,7 +289,7 @@ mod tests {
             (3, durability(true, 1, true)),
             (4, durability(false, 1, true)),
         ] {
-            all.enter(id, &Blocked::until_event(on));
+            all.enter(id, &BlockedClient::until_event(on));
         }
         assert_eq!(all.waiting(WakeEvent::LogIsDurable, 4), []);
         assert_eq!(all.waiting(WakeEvent::LogIsDurable, 6), [2]);
@@ -309,7 +300,8 @@ mod tests {
     #[test]
     fn a_deadline_is_due_once_and_goes_with_its_client() {
         let mut all = BlockedClients::default();
-        let with = |deadline_ms| Blocked { deadline_ms, ..Blocked::until_event(durability(true, 9, false)) };
+        let with =
+            |deadline_ms| BlockedClient { deadline_ms, ..BlockedClient::until_event(durability(true, 9, false)) };
         let first = all.enter(1, &with(Some(30)));
         all.enter(2, &with(Some(20)));
         all.enter(3, &with(None));
@@ -318,8 +310,8 @@ mod tests {
         all.unblock(3);
         assert_eq!((all.due(19), all.due(99), all.len()), (vec![3], vec![2], 2));
         assert!(with(None).is_in_command() && !with(None).ends_with_input());
-        assert!(Blocked::until_event(durability(false, 0, true)).ends_with_input());
-        let on_keys = Blocked::until_event(BlockReason::Keys(7));
+        assert!(BlockedClient::until_event(durability(false, 0, true)).ends_with_input());
+        let on_keys = BlockedClient::until_event(BlockReason::Keys(7));
         assert!(on_keys.is_asked_for() && !on_keys.is_in_command() && on_keys.ends_with_input());
     }
 }

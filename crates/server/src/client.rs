@@ -3,7 +3,7 @@
 use quire_store::DbId;
 
 use crate::args::{ArgRange, Args};
-use crate::blocked::Blocked;
+use crate::blocked::BlockedClient;
 use crate::resp::Protocol;
 
 /// Which command; an index into the registry.
@@ -78,7 +78,7 @@ impl MultiState {
 
 /// When to close a client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Closing {
+pub enum CloseState {
     /// Not.
     #[default]
     No,
@@ -185,11 +185,11 @@ pub struct Client {
     /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
     pub owes: u64,
     /// What it waits for.
-    pub blocked: Option<Blocked>,
+    pub blocked: Option<BlockedClient>,
     /// The keys that it watches.
     pub watch: WatchedKeys,
     /// Whether its connection is to be closed.
-    pub closing: Closing,
+    pub closing: CloseState,
     /// What it has sent and was sent.
     pub stats: ClientStats,
 }
@@ -211,7 +211,7 @@ impl Client {
             owes: 0,
             blocked: None,
             watch: WatchedKeys::default(),
-            closing: Closing::No,
+            closing: CloseState::No,
             stats: ClientStats {
                 active_ms: now_ms,
                 last_command: "NULL",
@@ -249,8 +249,8 @@ impl Client {
         for (set, letter) in [
             (self.multi.is_some(), 'x'),
             (self.watch.touched, 'd'),
-            (self.closing == Closing::AfterReply, 'c'),
-            (self.closing == Closing::Now, 'A'),
+            (self.closing == CloseState::AfterReply, 'c'),
+            (self.closing == CloseState::Now, 'A'),
             (self.peer.is_unix, 'U'),
             (self.options.no_evict, 'e'),
             (self.options.no_touch, 'T'),

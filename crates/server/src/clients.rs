@@ -12,7 +12,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use crate::blocked::WaitEntry;
-use crate::client::{Client, Closing};
+use crate::client::{Client, CloseState};
 use crate::resp::PartialRequest;
 
 /// Either kind of socket.
@@ -384,7 +384,7 @@ impl Clients {
     /// Has a connection closed at the end of the turn.
     pub fn doom(&mut self, slot: Slot) {
         if let Some(Some(connection)) = self.slots.get_mut(slot) {
-            connection.client.closing = Closing::Now;
+            connection.client.closing = CloseState::Now;
             self.doomed.push(slot);
         }
     }

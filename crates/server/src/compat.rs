@@ -6,7 +6,7 @@ use crate::COMPATIBLE_VERSION;
 use crate::config::table::directives;
 use crate::registry::{Command, Registry};
 use crate::specs;
-use crate::table::{Group, usage};
+use crate::table::{CommandGroup, usage};
 
 /// COMPAT.md: all commands, how they are written, how they differ from Redis; all directives.
 pub fn compat_markdown() -> String {
@@ -19,7 +19,7 @@ pub fn compat_markdown() -> String {
         registry.tops().count(),
         registry.all().len() - registry.tops().count()
     );
-    let mut groups: Vec<Group> = registry.tops().map(|command| command.spec.group).collect();
+    let mut groups: Vec<CommandGroup> = registry.tops().map(|command| command.spec.group).collect();
     groups.sort_unstable();
     groups.dedup();
     for group in groups {

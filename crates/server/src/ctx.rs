@@ -3,9 +3,10 @@
 use quire_store::Store;
 
 pub use crate::args::{ArgRange, Args};
-use crate::blocked::{BlockReason, Blocked, Unblock};
+use crate::awaited_keys::UnblockOutcome;
+use crate::blocked::{BlockReason, BlockedClient};
 use crate::client::Client;
-use crate::effects::Word;
+use crate::effects::EffectWord;
 pub use crate::error::CmdError;
 use crate::resp::Reply;
 use crate::state::ServerState;
@@ -26,7 +27,7 @@ pub struct Ctx<'a> {
 
 impl Ctx<'_> {
     /// Says the effect of the command in words of its own; it is told only if data has changed.
-    pub fn say_effect(&mut self, words: &[Word<'_>]) {
+    pub fn say_effect(&mut self, words: &[EffectWord<'_>]) {
         if self.server.log_writer.is_some() {
             self.server.effects.say(words);
         }
@@ -43,7 +44,7 @@ impl Ctx<'_> {
     /// fail again, when it is done again.
     #[cold]
     pub fn did_only(&mut self, words: usize) {
-        let words: Vec<Word<'_>> = (0..words).map(Word::Arg).collect();
+        let words: Vec<EffectWord<'_>> = (0..words).map(EffectWord::Arg).collect();
         self.say_effect(&words);
     }
 
@@ -51,7 +52,7 @@ impl Ctx<'_> {
     /// its end.
     pub fn block(&mut self, on: BlockReason, deadline_ms: Option<u64>) {
         debug_assert!(!self.client.in_exec, "a transaction doesn't wait");
-        self.client.blocked = Some(Blocked { deadline_ms, ..Blocked::until_event(on) });
+        self.client.blocked = Some(BlockedClient { deadline_ms, ..BlockedClient::until_event(on) });
     }
 
     /// The command has changed nothing and can't go on yet: the handler returns this error, and the request is run again, as if it
@@ -88,7 +89,7 @@ impl Ctx<'_> {
 
     /// How the client's waiting on keys has ended though there was nothing to take, if it was waiting: its request is run again only to
     /// be told that, and must change nothing.
-    pub fn wait_ended(&self) -> Option<Unblock> {
+    pub fn wait_ended(&self) -> Option<UnblockOutcome> {
         if !self.client.waits_on_keys() {
             return None;
         }

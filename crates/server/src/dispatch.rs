@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::client::{Closing, CommandId, MultiState, ReplyMode};
+use crate::client::{CloseState, CommandId, MultiState, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::ExecutedCommand;
 use crate::latency;
@@ -96,7 +96,7 @@ fn is_http(name: &[u8]) -> bool {
 #[cold]
 fn refuse_http(ctx: &mut Ctx<'_>) {
     tracing::warn!(address = %ctx.client.peer.address, "closing a client that speaks HTTP: possibly an attack by a web page");
-    ctx.client.closing = Closing::Now;
+    ctx.client.closing = CloseState::Now;
 }
 
 /// What the request has changed becomes a record of the log.
@@ -230,7 +230,7 @@ fn queue<'r>(
     command: &'r Command,
     args: Args<'_>,
     limit_bytes: u64,
-    closing: &mut Closing,
+    closing: &mut CloseState,
 ) -> Result<Option<&'r Command>, CmdError> {
     // A transaction that was refused already is only checked, not kept.
     if !multi.failed {
@@ -238,7 +238,7 @@ fn queue<'r>(
     }
     if multi.bytes() as u64 > limit_bytes {
         tracing::warn!(bytes = multi.bytes(), limit_bytes, "closing a client whose transaction is too large");
-        *closing = Closing::Now;
+        *closing = CloseState::Now;
     }
     Ok(None)
 }

@@ -2,7 +2,8 @@
 //!
 //! Relies on the log's numbers.
 
-use crate::blocked::{BlockReason, Blocked, Durability, Unblock};
+use crate::awaited_keys::UnblockOutcome;
+use crate::blocked::{BlockReason, BlockedClient, Durability};
 use crate::ctx::CmdError;
 use crate::log_control;
 use crate::resp::Reply;
@@ -37,13 +38,13 @@ pub fn is_met(wanted: &Durability, durable: bool) -> bool {
 ///
 /// # Errors
 /// It waits in vain, or was unblocked with an error.
-pub fn answer(server: &ServerState, blocked: &Blocked) -> Option<Result<bool, CmdError>> {
+pub fn answer(server: &ServerState, blocked: &BlockedClient) -> Option<Result<bool, CmdError>> {
     let BlockReason::Durability(wanted) = &blocked.on else { return None };
     let late = blocked.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= server.clock_ms());
     match (blocked.unblocked, state_now(server, wanted)) {
-        (Some(Unblock::Error), _) => Some(Err(UNBLOCKED)),
+        (Some(UnblockOutcome::Error), _) => Some(Err(UNBLOCKED)),
         (None, Ok(durable)) if !late && !is_met(wanted, durable) => None,
-        (Some(Unblock::TimeOut) | None, answer) => Some(answer),
+        (Some(UnblockOutcome::TimeOut) | None, answer) => Some(answer),
     }
 }
 

@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 4096;
 
 /// A word of an effect.
 #[derive(Clone, Copy, Debug)]
-pub enum Word<'w> {
+pub enum EffectWord<'w> {
     /// The word of the request at this index.
     Arg(usize),
     /// Other bytes.
@@ -42,7 +42,7 @@ enum EffectSource {
 
 /// Where a word of an effect is.
 #[derive(Clone, Copy, Debug)]
-enum EffectWord {
+enum RecordedWord {
     /// The word of the request at this index.
     Arg(usize),
     /// These of the effect's own bytes.
@@ -53,13 +53,13 @@ enum EffectWord {
 #[derive(Debug, Default)]
 pub struct Effects {
     said: EffectSource,
-    words: Vec<EffectWord>,
+    words: Vec<RecordedWord>,
     bytes: Vec<u8>,
 }
 
 impl Effects {
     /// The effect is these words; what is said last holds.
-    pub fn say(&mut self, words: &[Word<'_>]) {
+    pub fn say(&mut self, words: &[EffectWord<'_>]) {
         self.clear();
         self.said = EffectSource::Instead;
         words.iter().for_each(|word| self.push(*word));
@@ -71,14 +71,14 @@ impl Effects {
         self.said = EffectSource::AsItCame;
     }
 
-    fn push(&mut self, word: Word<'_>) {
+    fn push(&mut self, word: EffectWord<'_>) {
         let start = self.bytes.len();
         match word {
-            Word::Arg(index) => return self.words.push(EffectWord::Arg(index)),
-            Word::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
-            Word::Int(number) => self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+            EffectWord::Arg(index) => return self.words.push(RecordedWord::Arg(index)),
+            EffectWord::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
+            EffectWord::Int(number) => self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
         }
-        self.words.push(EffectWord::Own { start, end: self.bytes.len() });
+        self.words.push(RecordedWord::Own { start, end: self.bytes.len() });
     }
 
     /// Tells the log what a command has done, after keys that have expired meanwhile.
@@ -97,8 +97,8 @@ impl Effects {
             log.note(store, writes, done.changed, done.db, done.args.iter());
         } else {
             let words = self.words.iter().map(|word| match *word {
-                EffectWord::Arg(index) => done.args.at(index),
-                EffectWord::Own { start, end } => &self.bytes[start..end],
+                RecordedWord::Arg(index) => done.args.at(index),
+                RecordedWord::Own { start, end } => &self.bytes[start..end],
             });
             log.note(store, writes, done.changed, done.db, words);
         }

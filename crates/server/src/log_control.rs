@@ -15,7 +15,7 @@ use quire_device::{Directory, DiskDirectory};
 use quire_store::Store;
 use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
-use crate::client::Closing;
+use crate::client::CloseState;
 use crate::clients::OutputBuffer;
 use crate::clone_origin::NO_DIRECTORY;
 use crate::config::Config;
@@ -187,7 +187,8 @@ fn disown(state: &mut ServerState, durable: u64) {
     for slot in held {
         state.clients.doom(slot);
     }
-    for (_, connection) in state.clients.iter_mut().filter(|(_, connection)| connection.client.closing == Closing::Now)
+    for (_, connection) in
+        state.clients.iter_mut().filter(|(_, connection)| connection.client.closing == CloseState::Now)
     {
         connection.output = OutputBuffer::default();
     }

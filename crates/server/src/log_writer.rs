@@ -329,7 +329,7 @@ impl LogWriter {
 #[cfg(test)]
 mod tests {
     use quire_device::MemoryDirectory;
-    use quire_store::{Expiry, StoreConfig, string};
+    use quire_store::{ExpiryChange, StoreConfig, string};
     use quire_wal::Recovery;
 
     use super::*;
@@ -343,7 +343,7 @@ mod tests {
         store.set_now_ms(1000);
         let name = |number: usize| format!("{number:0name_bytes$}").into_bytes();
         for number in 0..keys {
-            string::set(&mut store, DB, &name(number), b"", Expiry::At(2000)).unwrap();
+            string::set(&mut store, DB, &name(number), b"", ExpiryChange::At(2000)).unwrap();
         }
         store.set_now_ms(3000);
         for number in 0..keys {
@@ -402,7 +402,7 @@ mod tests {
     fn keys_that_expire_within_a_transaction_are_in_its_record() {
         let (mut store, mut log_writer, directory) = expired(0, 4);
         log_writer.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());
-        string::set(&mut store, DB, b"gone", b"", Expiry::At(3001)).unwrap();
+        string::set(&mut store, DB, b"gone", b"", ExpiryChange::At(3001)).unwrap();
         store.set_now_ms(3002);
         assert_eq!(string::get(&mut store, DB, b"gone").unwrap(), None);
         log_writer.note(&mut store, true, true, 0, [&b"INCR"[..], b"n"].into_iter());

@@ -19,7 +19,7 @@ use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
-use crate::stats::Stats;
+use crate::stats::ServerStats;
 
 /// Files that the server needs besides its clients' sockets.
 pub const FILES_BESIDES: u64 = 64;
@@ -139,7 +139,7 @@ pub struct ServerState {
     /// Which of them wait, and for what.
     pub blocked: BlockedClients,
     /// Counters.
-    pub stats: Stats,
+    pub stats: ServerStats,
     /// Slow commands and latency spikes.
     pub monitoring: Monitoring,
     /// Saves.
@@ -177,7 +177,7 @@ impl ServerState {
             config,
             clients: Clients::default(),
             blocked: BlockedClients::default(),
-            stats: Stats::default(),
+            stats: ServerStats::default(),
             monitoring: Monitoring::default(),
             saves: SaveState::new(now_unix_ms / 1000, 0),
             log_writer: None,

@@ -49,7 +49,7 @@ impl RateSampler {
 
 /// All counters that CONFIG RESETSTAT clears.
 #[derive(Default, Debug)]
-pub struct Stats {
+pub struct ServerStats {
     /// Per command.
     pub commands: Vec<CommandStats>,
     /// Replies that were errors, by their code.
@@ -91,7 +91,7 @@ pub struct Stats {
 /// More codes than this can only be an attack or a mistake.
 const MAX_ERROR_CODES: usize = 128;
 
-impl Stats {
+impl ServerStats {
     /// The counters of a command.
     #[inline]
     pub fn command(&mut self, id: CommandId) -> &mut CommandStats {
@@ -117,7 +117,7 @@ impl Stats {
     /// Starts again from zero.
     pub fn reset(&mut self) {
         let peak = self.used_memory_peak_bytes;
-        *self = Stats { used_memory_peak_bytes: peak, ..Stats::default() };
+        *self = ServerStats { used_memory_peak_bytes: peak, ..ServerStats::default() };
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn errors_are_counted_by_code() {
-        let mut stats = Stats::default();
+        let mut stats = ServerStats::default();
         stats.count_error(b"ERR a b\r\n");
         stats.count_error(b"ERR c\r\n");
         stats.count_error(b"NOAUTH\r\n");

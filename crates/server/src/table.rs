@@ -135,7 +135,7 @@ impl KeySpec {
 /// The family of a command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs)]
-pub enum Group {
+pub enum CommandGroup {
     Generic,
     String,
     Bitmap,
@@ -147,19 +147,19 @@ pub enum Group {
     Server,
 }
 
-impl Group {
+impl CommandGroup {
     /// The name that COMMAND DOCS gives the family.
     pub const fn name(self) -> &'static str {
         match self {
-            Group::Generic => "generic",
-            Group::String => "string",
-            Group::Bitmap => "bitmap",
-            Group::Hash => "hash",
-            Group::Set => "set",
-            Group::List => "list",
-            Group::Transactions => "transactions",
-            Group::Connection => "connection",
-            Group::Server => "server",
+            CommandGroup::Generic => "generic",
+            CommandGroup::String => "string",
+            CommandGroup::Bitmap => "bitmap",
+            CommandGroup::Hash => "hash",
+            CommandGroup::Set => "set",
+            CommandGroup::List => "list",
+            CommandGroup::Transactions => "transactions",
+            CommandGroup::Connection => "connection",
+            CommandGroup::Server => "server",
         }
     }
 }
@@ -293,7 +293,7 @@ pub struct CommandSpec {
     /// Where its keys stand.
     pub key_specs: &'static [KeySpec],
     /// Its family.
-    pub group: Group,
+    pub group: CommandGroup,
     /// The version of Redis that brought it.
     pub since: &'static str,
     /// Its cost.
@@ -320,7 +320,7 @@ impl CommandSpec {
             arity,
             flags: 0,
             key_specs: &[],
-            group: Group::Generic,
+            group: CommandGroup::Generic,
             since: "1.0.0",
             complexity: "O(1)",
             summary: "",
@@ -355,7 +355,7 @@ impl CommandSpec {
         self
     }
     /// Sets family, version and cost.
-    pub const fn group(mut self, group: Group, since: &'static str, complexity: &'static str) -> Self {
+    pub const fn group(mut self, group: CommandGroup, since: &'static str, complexity: &'static str) -> Self {
         self.group = group;
         self.since = since;
         self.complexity = complexity;

@@ -7,32 +7,34 @@ use std::sync::Arc;
 use common::{
     Client, Running, Value, config_in, eventually, refused, request, start, start_in, start_logging, start_with,
 };
-use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, MemoryDirectory, errno};
+use quire_device::{
+    DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, MemoryDirectory, errno,
+};
 use tempfile::TempDir;
 
 const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
 
 /// Opens its gate at the end, so that a test which fails can end its server.
-struct Keeper(IoGate);
+struct GateGuard(IoGate);
 
-impl std::ops::Deref for Keeper {
+impl std::ops::Deref for GateGuard {
     type Target = IoGate;
     fn deref(&self) -> &IoGate {
         &self.0
     }
 }
 
-impl Drop for Keeper {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         self.0.open();
     }
 }
 
 /// A server whose log lies behind a gate.
-fn gated(settings: &[(&str, &str)]) -> (Running, Keeper, TempDir) {
+fn gated(settings: &[(&str, &str)]) -> (Running, GateGuard, TempDir) {
     let (gate, dir) = (IoGate::default(), tempfile::tempdir().unwrap());
     let server = start_logging(dir.path(), settings, gate.before_all(Arc::new(MemoryDirectory::new())));
-    (server, Keeper(gate), dir)
+    (server, GateGuard(gate), dir)
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn with_everysec_a_stalled_disk_holds_writes_up_only_after_a_while_and_never_rea
 }
 
 /// A server whose log's disk fails at everything of this kind from number `from` on.
-fn failing(fsync: &str, action: Action, from: u64) -> (Running, TempDir) {
+fn failing(fsync: &str, action: DeviceOperation, from: u64) -> (Running, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let rules = vec![(FaultTrigger::From(action, from), InjectedFault::Error(errno::EIO))];
     let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), rules));
@@ -177,7 +179,7 @@ fn is_refused_with_the_reason(reader: &mut Client) {
 #[test]
 fn after_a_failed_write_writes_are_refused_with_the_reason() {
     for fsync in ["always", "everysec"] {
-        let (server, _dir) = failing(fsync, Action::DurableWrite, 3);
+        let (server, _dir) = failing(fsync, DeviceOperation::DurableWrite, 3);
         let (mut writer, mut reader) = (server.client(), server.client());
         let mut acknowledged = 0;
         // The client that waits for the write that fails is not told yes: its effect is not known.
@@ -197,7 +199,7 @@ fn after_a_failed_write_writes_are_refused_with_the_reason() {
 #[test]
 fn after_a_failed_flush_writes_are_refused_with_the_reason() {
     // The first flush is that of the new file.
-    let (server, _dir) = failing("everysec", Action::Flush, 1);
+    let (server, _dir) = failing("everysec", DeviceOperation::Flush, 1);
     eventually("the flush fails", || match server.client().try_call("INCR n") {
         Some(Value::Error(error)) => error.starts_with("MISCONF"),
         // A client that comes in the very moment isn't told yes.
@@ -217,7 +219,7 @@ fn a_server_whose_log_has_failed_takes_an_image_before_it_ends() {
     for (fsync, end) in [("always", "SHUTDOWN"), ("everysec", "SHUTDOWN"), ("everysec", "SHUTDOWN NOSAVE")] {
         let dir = tempfile::tempdir().unwrap();
         let memory = MemoryDirectory::new();
-        let rules = vec![(FaultTrigger::From(Action::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
+        let rules = vec![(FaultTrigger::From(DeviceOperation::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
         let settings = [("appendonly", "yes"), ("appendfsync", fsync), ("log-segment-bytes", "1mb")];
         let failing: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(memory.clone()), rules));
         let mut server = start_logging(dir.path(), &settings, failing);
@@ -236,7 +238,7 @@ fn a_server_whose_log_has_failed_takes_an_image_before_it_ends() {
 
 #[test]
 fn a_server_whose_log_has_failed_stays_if_it_can_not_take_an_image() {
-    let (mut server, dir) = failing("everysec", Action::DurableWrite, 3);
+    let (mut server, dir) = failing("everysec", DeviceOperation::DurableWrite, 3);
     let mut writer = server.client();
     while let Some(Value::Int(_)) = writer.try_call("INCR n") {}
     let mut client = server.client();
@@ -255,10 +257,10 @@ fn a_server_whose_log_has_failed_stays_if_it_can_not_take_an_image() {
 fn a_log_that_fails_as_it_is_switched_off_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (gate, memory) = (IoGate::default(), MemoryDirectory::new());
-    let rules = vec![(FaultTrigger::From(Action::DurableWrite, 2), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(DeviceOperation::DurableWrite, 2), InjectedFault::Error(errno::EIO))];
     let faulty: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(memory), rules));
     let server = start_logging(dir.path(), ALWAYS, gate.before_all(faulty));
-    let gate = Keeper(gate);
+    let gate = GateGuard(gate);
     let (mut writer, mut second, mut admin) = (server.client(), server.client(), server.client());
     assert_eq!(writer.text("SET a 1"), "OK");
     gate.close();
@@ -423,7 +425,7 @@ fn switching_logging_on_waits_for_no_device() {
 #[test]
 fn a_log_that_can_not_be_begun_is_switched_off_again() {
     let dir = tempfile::tempdir().unwrap();
-    let full = vec![(FaultTrigger::From(Action::Allocate, 0), InjectedFault::Error(errno::ENOSPC))];
+    let full = vec![(FaultTrigger::From(DeviceOperation::Allocate, 0), InjectedFault::Error(errno::ENOSPC))];
     let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), full));
     let server = start_logging(dir.path(), &[("log-segment-bytes", "1mb")], Arc::clone(&directory));
     let mut client = server.client();

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{Client, Running, Value, eventually, request, start_logging};
-use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
+use quire_device::{
+    DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+};
 use tempfile::TempDir;
 
 const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
@@ -40,7 +42,8 @@ impl Full {
     }
 
     fn fill_up(&self) {
-        self.disk.set_rules(vec![(FaultTrigger::From(Action::Allocate, 0), InjectedFault::Error(errno::ENOSPC))]);
+        self.disk
+            .set_rules(vec![(FaultTrigger::From(DeviceOperation::Allocate, 0), InjectedFault::Error(errno::ENOSPC))]);
     }
 
     fn make_room(&self) {
@@ -233,8 +236,9 @@ fn a_server_goes_on_without_the_log_that_has_no_room() {
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     // The log's first file is made at the start, the second one ahead of its use.
-    let full =
-        (1..4).map(|nth| (FaultTrigger::Nth(Action::Allocate, nth), InjectedFault::Error(errno::ENOSPC))).collect();
+    let full = (1..4)
+        .map(|nth| (FaultTrigger::Nth(DeviceOperation::Allocate, nth), InjectedFault::Error(errno::ENOSPC)))
+        .collect();
     let directory: Arc<dyn Directory> = Arc::new(FaultInjector::new(Arc::new(MemoryDirectory::new()), full));
     let server = start_logging(dir.path(), ALWAYS, directory);
     let mut client = server.client();

@@ -28,7 +28,7 @@ pub(crate) struct Database {
     map: RwLock<Map>,
     /// Bytes of the file, as far as connections of this process have seen it. The map may be longer.
     len: AtomicU64,
-    seen: Mutex<Seen>,
+    seen: Mutex<CachedVersion>,
     /// The pool could not follow a change: connections read the file without it from here on.
     is_off: AtomicBool,
     invalidations: AtomicU64,
@@ -37,7 +37,7 @@ pub(crate) struct Database {
 
 /// What the file looked like when its cached pages were last known to be right.
 #[derive(Default)]
-struct Seen {
+struct CachedVersion {
     header: LastHeader,
     wal: Option<WalStamp>,
     /// Connections that have the WAL index mapped.
@@ -52,14 +52,14 @@ enum LastHeader {
     /// No page was read yet.
     #[default]
     NoneYet,
-    Known(Witness),
+    Known(FileVersion),
     /// Pages may have changed unseen.
     Lost,
 }
 
 /// What differs once another program has written the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Witness {
+struct FileVersion {
     header: HeaderBytes,
     /// Length of the file, and time of its last change in seconds and nanoseconds. `None` where the file does not tell.
     facts: Option<(u64, i64, i64)>,
@@ -105,7 +105,7 @@ impl Database {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, CachedVersion> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,9 +186,9 @@ impl Database {
     }
 
     /// What the file, whose header is `header`, is known by now.
-    fn witness(&self, header: HeaderBytes) -> Witness {
+    fn witness(&self, header: HeaderBytes) -> FileVersion {
         let facts = self.device.as_file().and_then(|file| file.metadata().ok());
-        Witness { header, facts: facts.map(|facts| (facts.len(), facts.ctime(), facts.ctime_nsec())) }
+        FileVersion { header, facts: facts.map(|facts| (facts.len(), facts.ctime(), facts.ctime_nsec())) }
     }
 
     /// A connection has got a SHARED lock. `header` is what the file has now.

@@ -2,7 +2,7 @@
 
 use quire_checkpoint::Codec;
 
-use crate::limits::Limits;
+use crate::limits::EncodingLimits;
 
 /// Settings of a store.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub struct StoreConfig {
     /// Most memory for pre-images of a snapshot, in bytes.
     pub budget_bytes: usize,
     /// Up to what size values are packed.
-    pub limits: Limits,
+    pub limits: EncodingLimits,
     /// Databases, at most 16.
     pub databases: u8,
     /// Most bytes a second that a save in the background writes; 0 is no limit.

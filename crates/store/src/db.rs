@@ -6,7 +6,7 @@ pub struct DbId(pub u8);
 
 /// What a write does to the key's time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expiry {
+pub enum ExpiryChange {
     /// Leaves it.
     Keep,
     /// Removes it.

@@ -4,7 +4,7 @@ use crate::error::{Result, StoreError};
 
 /// The type of a value, as TYPE shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ValueType {
     /// A string of bytes.
     String,
     /// A map from fields to values.
@@ -15,23 +15,23 @@ pub enum Kind {
     List,
 }
 
-impl Kind {
+impl ValueType {
     /// All types, in the order of their numbers.
-    pub const ALL: [Kind; 4] = [Kind::String, Kind::Hash, Kind::Set, Kind::List];
+    pub const ALL: [ValueType; 4] = [ValueType::String, ValueType::Hash, ValueType::Set, ValueType::List];
 
     /// Redis' name of the type.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
-            Kind::Hash => "hash",
-            Kind::Set => "set",
-            Kind::List => "list",
+            ValueType::String => "string",
+            ValueType::Hash => "hash",
+            ValueType::Set => "set",
+            ValueType::List => "list",
         }
     }
 
     /// The type of this name, in any case.
-    pub fn of_name(name: &[u8]) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
+    pub fn of_name(name: &[u8]) -> Option<ValueType> {
+        ValueType::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
 }
 
@@ -142,12 +142,12 @@ impl Encoding {
     }
 
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> ValueType {
         match self {
-            Encoding::String => Kind::String,
-            Encoding::PackedHash | Encoding::TableHash => Kind::Hash,
-            Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => Kind::Set,
-            Encoding::PackedList | Encoding::NodeList => Kind::List,
+            Encoding::String => ValueType::String,
+            Encoding::PackedHash | Encoding::TableHash => ValueType::Hash,
+            Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => ValueType::Set,
+            Encoding::PackedList | Encoding::NodeList => ValueType::List,
         }
     }
 

@@ -24,15 +24,15 @@ mod table;
 mod value;
 
 pub use config::StoreConfig;
-pub use db::{DbId, Expiry};
+pub use db::{DbId, ExpiryChange};
 pub use effects::ExpiredKey;
-pub use encoding::Kind;
+pub use encoding::ValueType;
 pub use error::{OpenError, Result, StoreError};
 pub use keyspace::copying::{CopyProgress, CopyStep};
 pub use keyspace::expiry::ExpireSummary;
 pub use keyspace::stats::{DbStats, StoreStats};
 pub use keyspace::{Keyspace, Prefetched, STRING_MAX_BYTES};
-pub use limits::{Limit, Limits};
+pub use limits::{EncodingLimit, EncodingLimits};
 pub use numbers::long_double::LongDouble;
 pub use quire_checkpoint::{Codec, ImageIdentity, is_delta_name, is_temporary_name};
 pub use store::{
@@ -40,5 +40,5 @@ pub use store::{
 };
 pub use value::hash::{HashMut, HashView};
 pub use value::list::{Element, End, ListMut, ListView};
-pub use value::set::{Member, SetMut, SetView};
+pub use value::set::{SetMember, SetMut, SetView};
 pub use value::{declared_limits, hash, list, set, string};

@@ -3,7 +3,7 @@
 //! Knows the limits of no type. Those are declared in the type's folder (`value/<type>/limits.rs`) and listed in `value`; the
 //! directives that set them are made from the same declarations.
 
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 
 /// Limits that a type has at most.
 const SLOTS: usize = 4;
@@ -15,9 +15,9 @@ pub(crate) const PACKED_MAX_ITEMS: usize = 8192;
 
 /// A limit of a type's values, and the directive that sets it.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit {
+pub struct EncodingLimit {
     /// The type whose values it is for.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueType,
     /// Its place among the type's limits.
     pub(crate) slot: usize,
     /// The directive's name.
@@ -34,40 +34,40 @@ pub struct Limit {
     pub doc: &'static str,
 }
 
-/// The limits of all types. `Limits::default()` has every one at its default.
+/// The limits of all types. `EncodingLimits::default()` has every one at its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    slots: [[i64; SLOTS]; Kind::ALL.len()],
+pub struct EncodingLimits {
+    slots: [[i64; SLOTS]; ValueType::ALL.len()],
 }
 
-impl Limits {
+impl EncodingLimits {
     /// Every limit at its default.
-    pub(crate) fn of(declared: impl Iterator<Item = &'static Limit>) -> Limits {
-        let mut limits = Limits { slots: [[0; SLOTS]; Kind::ALL.len()] };
+    pub(crate) fn of(declared: impl Iterator<Item = &'static EncodingLimit>) -> EncodingLimits {
+        let mut limits = EncodingLimits { slots: [[0; SLOTS]; ValueType::ALL.len()] };
         declared.for_each(|limit| limits.set(limit, limit.default));
         limits
     }
 
     /// What a limit is that can't be negative.
     #[inline]
-    pub fn get(&self, limit: &Limit) -> usize {
+    pub fn get(&self, limit: &EncodingLimit) -> usize {
         usize::try_from(self.number(limit)).unwrap_or(0)
     }
 
     /// What a limit is.
     #[inline]
-    pub fn number(&self, limit: &Limit) -> i64 {
+    pub fn number(&self, limit: &EncodingLimit) -> i64 {
         self.slots[limit.kind as usize][limit.slot]
     }
 
     /// Sets a limit; what exceeds a bound sets it to that.
-    pub fn set(&mut self, limit: &Limit, value: i64) {
+    pub fn set(&mut self, limit: &EncodingLimit, value: i64) {
         self.slots[limit.kind as usize][limit.slot] = value.clamp(limit.min, limit.max);
     }
 
     /// The same limits but for one.
     #[must_use]
-    pub fn with(mut self, limit: &Limit, value: usize) -> Limits {
+    pub fn with(mut self, limit: &EncodingLimit, value: usize) -> EncodingLimits {
         self.set(limit, i64::try_from(value).unwrap_or(i64::MAX));
         self
     }

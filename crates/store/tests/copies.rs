@@ -10,7 +10,9 @@ use copy_steps::{
     BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
 };
 use proptest::prelude::*;
-use quire_store::{CopyProgress, CopyStep, DbId, Expiry, Kind, Store, StoreConfig, StoreError, hash, set, string};
+use quire_store::{
+    CopyProgress, CopyStep, DbId, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, set, string,
+};
 
 fn filled(members: usize) -> Store {
     let mut store = Store::create(config()).unwrap();
@@ -101,7 +103,7 @@ fn a_copy_whose_source_goes_is_given_up_and_one_whose_source_changes_begins_anew
         },
         |store| {
             store.remove(DB, b"source").unwrap();
-            string::set(store, DB, b"source", b"now a string", Expiry::Clear).unwrap();
+            string::set(store, DB, b"source", b"now a string", ExpiryChange::Clear).unwrap();
         },
     ];
     assert_one_value(|| filled(3000), &gone, &changed);
@@ -144,9 +146,9 @@ fn a_target_that_comes_meanwhile_is_kept_unless_it_is_to_be_replaced() {
         let ask = |store: &mut Store| store.copy_in_steps(OWNER, DB, b"source", DB, b"target", replace).unwrap();
         assert_eq!(ask(&mut store), CopyProgress::UnderWay);
         make_whole(&mut store);
-        string::set(&mut store, DB, b"target", b"mine", Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"target", b"mine", ExpiryChange::Clear).unwrap();
         assert_eq!(ask(&mut store), CopyProgress::Done(replace));
-        assert_eq!(store.kind(DB, b"target").unwrap(), Some(if replace { Kind::Set } else { Kind::String }));
+        assert_eq!(store.kind(DB, b"target").unwrap(), Some(if replace { ValueType::Set } else { ValueType::String }));
         assert_eq!(store.copy_owner(), None);
     }
 }
@@ -187,7 +189,7 @@ fn a_copy_that_finds_no_memory_leaves_everything_as_it_was() {
     for number in 0..3000usize {
         hash::set(&mut store, DB, b"source", format!("field:{number}").as_bytes(), &[1; 1000]).unwrap();
     }
-    string::set(&mut store, DB, b"target", b"old", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"target", b"old", ExpiryChange::Clear).unwrap();
     let (digest, objects) = (store.digest().unwrap(), store.arena().stats().objects);
     let ask = |store: &mut Store| store.copy_in_steps(OWNER, DB, b"source", DB, b"target", true);
     assert_eq!(ask(&mut store).unwrap(), CopyProgress::UnderWay);
@@ -382,7 +384,7 @@ impl Pair {
                 let set = set::view(&mut self.store, DbId(db), key).unwrap();
                 assert_eq!(set.len().unwrap(), members.len());
                 for number in members {
-                    assert!(set.contains(&quire_store::Member::Bytes(&member(number))).unwrap(), "{number}");
+                    assert!(set.contains(&quire_store::SetMember::Bytes(&member(number))).unwrap(), "{number}");
                 }
             }
         }

@@ -7,7 +7,7 @@ use common::{Image, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::list::{self, End};
-use quire_store::{DbId, Limits, Store, StoreConfig, StoreError};
+use quire_store::{DbId, EncodingLimits, Store, StoreConfig, StoreError};
 
 const DB: DbId = DbId(0);
 const KEY: &[u8] = b"hostile key";
@@ -16,7 +16,7 @@ const MARK: &[u8] = b"the element that marks";
 
 /// A list under the key; no freed entry has that, too.
 fn made(elements: &[&[u8]], node: i64) -> Store {
-    let mut limits = Limits::default();
+    let mut limits = EncodingLimits::default();
     limits.set(&list::MAX_NODE, node);
     let config = StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, limits, ..StoreConfig::default() };
     let mut store = Store::create(config).unwrap();

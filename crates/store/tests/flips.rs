@@ -9,7 +9,9 @@ use quire_checkpoint::Image;
 use quire_checkpoint::format::{DATA_OFFSET, ImageLayout};
 use quire_device::DiskDirectory;
 use quire_store::list::End;
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, list, set, string};
+use quire_store::{
+    DbId, ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, list, set, string,
+};
 
 const DB: DbId = DbId(0);
 const FILE: &str = "dump.quire";
@@ -29,7 +31,7 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
     let mut store = Store::create(config()).unwrap();
     for number in 0..3000u32 {
         let value = vec![number as u8 | 1; (number * 37 % 1500) as usize];
-        string::set(&mut store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+        string::set(&mut store, DB, format!("key:{number}").as_bytes(), &value, ExpiryChange::Clear).unwrap();
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
         set::open_mut(&mut store, DB, b"set").unwrap().add(format!("member:{number}").as_bytes()).unwrap();
         let mut list = list::open_mut(&mut store, DB, b"list").unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quire_device::{Directory, FreeingGate, MemoryDirectory};
-use quire_store::{DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, string};
+use quire_store::{DbId, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, string};
 
 const DB: DbId = DbId(0);
 const FILE: &str = "dump.quire";
@@ -53,7 +53,7 @@ fn saves_end_and_the_store_goes_while_images_that_were_replaced_are_being_freed(
     let mut store = opened(&gate);
     gate.close();
     for version in 0..3u8 {
-        string::set(&mut store, DB, b"key", &[version], Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"key", &[version], ExpiryChange::Clear).unwrap();
         store.save_blocking(&place(&gate)).unwrap();
         store.begin_save(&place(&gate)).unwrap();
         while store.poll_save().map(|result| result.unwrap()).is_none() {
@@ -72,7 +72,7 @@ fn saves_end_and_the_store_goes_while_images_that_were_replaced_are_being_freed(
 fn a_save_that_is_cancelled_is_over_while_what_it_wrote_is_being_freed() {
     let gate = with_leftovers(&[]);
     let mut store = opened(&gate);
-    string::set(&mut store, DB, b"key", b"value", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", b"value", ExpiryChange::Clear).unwrap();
     gate.close();
     store.begin_save(&place(&gate)).unwrap();
     store.cancel_save();

@@ -6,8 +6,8 @@ use common::{Image, config, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::list::End;
-use quire_store::set::Combination;
-use quire_store::{DbId, Expiry, Member, Store, StoreError, hash, list, set, string};
+use quire_store::set::SetOperation;
+use quire_store::{DbId, ExpiryChange, SetMember, Store, StoreError, hash, list, set, string};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;
@@ -18,7 +18,7 @@ fn varied() -> Store {
     store.set_now_ms(NOW_MS);
     for number in 0..400 {
         let key = format!("key:{number}");
-        let expiry = if number % 3 == 0 { Expiry::At(NOW_MS + number) } else { Expiry::Clear };
+        let expiry = if number % 3 == 0 { ExpiryChange::At(NOW_MS + number) } else { ExpiryChange::Clear };
         string::set(&mut store, DB, key.as_bytes(), &vec![b'v'; number as usize * 3], expiry).unwrap();
         hash::set(&mut store, DB, format!("small:{}", number % 20).as_bytes(), key.as_bytes(), b"value").unwrap();
         hash::set(&mut store, DbId(1), b"large", key.as_bytes(), &vec![b'w'; number as usize]).unwrap();
@@ -31,7 +31,7 @@ fn varied() -> Store {
             push(&mut store, b"row", key.as_bytes());
         }
     }
-    string::set(&mut store, DB, &[b'k'; 10_000], &[b'v'; 50_000], Expiry::Clear).unwrap();
+    string::set(&mut store, DB, &[b'k'; 10_000], &[b'v'; 50_000], ExpiryChange::Clear).unwrap();
     store.flush(DbId(2)).unwrap();
     store
 }
@@ -57,7 +57,7 @@ fn a_store_reopens_as_it_was() {
     assert_eq!(again.expires_len(DB), store.expires_len(DB));
     assert_eq!(string::get(&mut again, DB, b"key:5").unwrap(), Some(&[b'v'; 15][..]));
     assert_eq!(hash::len(&mut again, DbId(1), b"large").unwrap(), 400);
-    string::set(&mut again, DB, b"key:5", b"other", Expiry::Clear).unwrap();
+    string::set(&mut again, DB, b"key:5", b"other", ExpiryChange::Clear).unwrap();
     assert_ne!(again.digest().unwrap(), digest);
     assert_eq!(store.digest().unwrap(), digest);
 }
@@ -67,7 +67,7 @@ fn freeing_goes_on_after_a_restart() {
     let mut store = Store::create(config()).unwrap();
     let empty_objects = store.arena().stats().objects;
     for number in 0..5000 {
-        string::set(&mut store, DB, format!("key:{number}").as_bytes(), b"value", Expiry::At(number)).unwrap();
+        string::set(&mut store, DB, format!("key:{number}").as_bytes(), b"value", ExpiryChange::At(number)).unwrap();
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
     }
     store.flush(DB).unwrap();
@@ -121,7 +121,7 @@ fn use_everything(store: &mut Store) {
         let _ = string::append(store, DB, key, b"more");
         let _ = string::set_range(store, DB, key, 20_000, b"more");
         let _ = store.set_expiry(DB, key, Some(NOW_MS + 500));
-        let _ = string::set(store, DB, key, b"short", Expiry::Keep);
+        let _ = string::set(store, DB, key, b"short", ExpiryChange::Keep);
         let _ = store.rename(DB, key, b"other");
         let _ = store.copy(DB, b"other", DbId(3), key, true);
         let _ = store.move_key(DB, b"other", DbId(4));
@@ -148,7 +148,7 @@ fn use_everything(store: &mut Store) {
         let _ = store.reclaim_step(1000);
     }
     for number in 0..300 {
-        let _ = string::set(store, DB, format!("new:{number}").as_bytes(), b"value", Expiry::Clear);
+        let _ = string::set(store, DB, format!("new:{number}").as_bytes(), b"value", ExpiryChange::Clear);
     }
 }
 
@@ -158,7 +158,7 @@ fn use_sets(store: &mut Store) {
     for key in keys {
         for number in (0..400).step_by(11) {
             let member = format!("key:{number}");
-            let _ = set::view(store, DbId(1), key).and_then(|set| set.contains(&Member::Int(number * 7)));
+            let _ = set::view(store, DbId(1), key).and_then(|set| set.contains(&SetMember::Int(number * 7)));
             if let Ok(mut set) = set::open_mut(store, DbId(1), key) {
                 let _ = set.remove(member.as_bytes());
                 let _ = set.remove((number * 7).to_string().as_bytes());
@@ -176,7 +176,7 @@ fn use_sets(store: &mut Store) {
             let _ = set.add(&[b'm'; 100]);
         }
     }
-    for how in [Combination::Intersection, Combination::Union, Combination::Difference] {
+    for how in [SetOperation::Intersection, SetOperation::Union, SetOperation::Difference] {
         let sources = [&b"ints"[..], b"words", b"members"];
         let _ = set::store_combination(store, DbId(1), b"to", how, sources.into_iter());
     }
@@ -241,7 +241,7 @@ fn with_encoding(store: &mut Store, key: &[u8], encoding: u8) -> Store {
 fn encodings_of_a_newer_version_are_refused_as_such() {
     let key = &b"a key of another version"[..];
     let makers: [fn(&mut Store, &[u8]); 4] = [
-        |store, key| string::set(store, DB, key, b"value", Expiry::Clear).unwrap(),
+        |store, key| string::set(store, DB, key, b"value", ExpiryChange::Clear).unwrap(),
         |store, key| assert!(hash::set(store, DB, key, b"field", b"value").unwrap()),
         |store, key| assert!(set::open_mut(store, DB, key).unwrap().add(b"1").unwrap()),
         |store, key| (0..300).for_each(|n| _ = hash::set(store, DB, key, format!("{n}").as_bytes(), b"").unwrap()),
@@ -269,7 +269,7 @@ fn encodings_of_a_newer_version_are_refused_as_such() {
             refused(store.digest().map(drop), "DEBUG DIGEST");
             refused(store.copy(DB, key, DB, b"copy", true).map(drop), "COPY");
             refused(store.rename(DB, key, b"other").map(drop), "RENAME");
-            refused(string::set(&mut store, DB, key, b"new", Expiry::Clear), "SET");
+            refused(string::set(&mut store, DB, key, b"new", ExpiryChange::Clear), "SET");
             refused(hash::set(&mut store, DB, key, b"field", b"new").map(drop), "HSET");
             refused(set::open_mut(&mut store, DB, key).map(drop), "SADD");
             refused(list::open_mut(&mut store, DB, key).map(drop), "LPUSH");

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use quire_checkpoint::Codec;
 use quire_checkpoint::DumpError;
 use quire_device::{
-    Action, Buffer, Direction, Directory, DiskDirectory, Extent, FaultInjector, FaultTrigger, InjectedFault,
+    Buffer, DeviceOperation, Direction, Directory, DiskDirectory, Extent, FaultInjector, FaultTrigger, InjectedFault,
     MemoryDirectory, PowerCut, Transfer, errno,
 };
-use quire_store::{Expiry, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, string};
+use quire_store::{ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, string};
 use save_helpers::{DB, FILE, MODES, wait, write};
 
 const KEYS: u32 = 6000;
@@ -158,7 +158,7 @@ fn what_a_failed_or_cancelled_save_should_have_held_is_in_the_next() {
     let place = ImageLocation::within(disk.clone(), FILE);
     let mut store = filled();
     store.save_blocking(&place).unwrap();
-    for fault in [Action::Write, Action::Flush, Action::Rename] {
+    for fault in [DeviceOperation::Write, DeviceOperation::Flush, DeviceOperation::Rename] {
         write(&mut store, 10, 5);
         // A full disk stays so: the write is tried again where another test has freed files meanwhile.
         let rules = vec![(FaultTrigger::From(fault, 0), InjectedFault::Error(errno::ENOSPC))];
@@ -174,7 +174,7 @@ fn what_a_failed_or_cancelled_save_should_have_held_is_in_the_next() {
         assert_eq!(opened(&place, RestoreMode::Load).digest().unwrap(), store.digest().unwrap(), "{fault}");
     }
     write(&mut store, 11, 5);
-    let rules = vec![(FaultTrigger::Nth(Action::SyncDirectory, 0), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::Nth(DeviceOperation::SyncDirectory, 0), InjectedFault::Error(errno::EIO))];
     let faulty = ImageLocation::within(Arc::new(FaultInjector::new(disk.clone(), rules)), FILE);
     store.save_blocking(&faulty).unwrap_err();
     assert!(!saves_delta(&mut store, &place), "which links are on the disk is not known");
@@ -255,7 +255,7 @@ fn a_base_that_can_not_be_flushed_is_followed_by_a_full_image() {
     let place = ImageLocation::within(Arc::new(memory.clone()), FILE);
     filled().save_blocking(&place).unwrap();
     // Flush 0 is the delta's own; the image's comes next.
-    let rules = vec![(FaultTrigger::Nth(Action::Flush, 1), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::Nth(DeviceOperation::Flush, 1), InjectedFault::Error(errno::EIO))];
     let faulty = ImageLocation::within(Arc::new(FaultInjector::new(Arc::new(memory.clone()), rules)), FILE);
     let (mut store, _) = Store::open(config(), &faulty, RestoreMode::Load, false).unwrap();
     write(&mut store, 1, 9);
@@ -413,7 +413,7 @@ fn write_values(store: &mut Store, range: std::ops::Range<usize>, is_random: boo
             true => (0..3000).map(|_| rng.next_u64() as u8).collect(),
             false => vec![number as u8; 3000],
         };
-        string::set(store, DB, format!("value:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+        string::set(store, DB, format!("value:{number}").as_bytes(), &value, ExpiryChange::Clear).unwrap();
     }
 }
 

@@ -8,7 +8,8 @@ use std::ops::Range;
 use proptest::prelude::*;
 use quire_store::list::{self, End};
 use quire_store::{
-    CopyStep, DbId, Element, ImageLocation, Keyspace, Limits, RestoreMode, Store, StoreConfig, StoreError, string,
+    CopyStep, DbId, Element, EncodingLimits, ImageLocation, Keyspace, RestoreMode, Store, StoreConfig, StoreError,
+    string,
 };
 
 const DB: DbId = DbId(0);
@@ -22,7 +23,7 @@ const AT_ONCE: u64 = 512;
 
 /// A store in which a node of a list has so many elements.
 fn config(node: i64) -> StoreConfig {
-    let mut limits = Limits::default();
+    let mut limits = EncodingLimits::default();
     limits.set(&list::MAX_NODE, node);
     StoreConfig {
         max_memory_bytes: 64 << 20,

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use common::{image_of, open};
 use proptest::prelude::*;
 use quire_store::list::{self, End};
-use quire_store::{DbId, Element, Keyspace, Limits, Store, StoreConfig, StoreError};
+use quire_store::{DbId, Element, EncodingLimits, Keyspace, Store, StoreConfig, StoreError};
 
 const ZERO: DbId = DbId(0);
 const KEYS: [&[u8]; 2] = [b"a", b"b"];
 
-fn limits(node: i64) -> Limits {
-    let mut limits = Limits::default();
+fn limits(node: i64) -> EncodingLimits {
+    let mut limits = EncodingLimits::default();
     limits.set(&list::MAX_NODE, node);
     limits
 }
@@ -56,7 +56,7 @@ enum Op {
     KeepPart(usize, u64, u64),
     Fill(usize, u64),
     Move(usize, End, usize, End),
-    Limit(i64),
+    EncodingLimit(i64),
     Copy(usize),
     Flush,
     Reopen,
@@ -88,7 +88,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (key(), 0u64..100, 0u64..60).prop_map(|(key, start, part)| Op::KeepPart(key, start, part)),
         1 => (key(), 100u64..1000).prop_map(|(key, count)| Op::Fill(key, count)),
         2 => (key(), end(), key(), end()).prop_map(|(from, from_end, to, to_end)| Op::Move(from, from_end, to, to_end)),
-        1 => prop_oneof![-5i64..0, 0i64..6, Just(100)].prop_map(Op::Limit),
+        1 => prop_oneof![-5i64..0, 0i64..6, Just(100)].prop_map(Op::EncodingLimit),
         1 => key().prop_map(Op::Copy),
         1 => Just(Op::Flush),
         1 => Just(Op::Reopen),
@@ -178,7 +178,7 @@ fn apply_to_store(store: &mut Store, model: &mut Model, op: &Op) {
             push(store, KEYS[key], End::Back, &elements);
             model[key].extend(elements);
         }
-        Op::Limit(node) => store.set_limits(limits(node)),
+        Op::EncodingLimit(node) => store.set_limits(limits(node)),
         Op::Copy(key) => {
             store.copy(ZERO, KEYS[key], ZERO, KEYS[1 - key], true).unwrap();
             if !model[key].is_empty() {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use quire_store::{DbId, Expiry, Kind, Limits, Store, StoreConfig, StoreError, hash, string};
+use quire_store::{DbId, EncodingLimits, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, string};
 
 const DATABASES: u8 = 3;
 const KEYS: u16 = 40;
@@ -127,7 +127,7 @@ impl Pair {
         let config = StoreConfig {
             max_memory_bytes: 256 << 20,
             budget_bytes: 1 << 20,
-            limits: Limits::default().with(&hash::MAX_PACKED_FIELDS, 24),
+            limits: EncodingLimits::default().with(&hash::MAX_PACKED_FIELDS, 24),
             seed: Some(2026),
             ..StoreConfig::default()
         };
@@ -207,9 +207,9 @@ impl Pair {
             Op::Set(key, len, expiry) => {
                 let bytes = bytes_of(step, len);
                 let (wanted, after) = match expiry {
-                    None => (Expiry::Keep, self.expiry_of(key)),
-                    Some(None) => (Expiry::Clear, None),
-                    Some(Some(in_ms)) => (Expiry::At(now_ms + in_ms), Some(now_ms + in_ms)),
+                    None => (ExpiryChange::Keep, self.expiry_of(key)),
+                    Some(None) => (ExpiryChange::Clear, None),
+                    Some(Some(in_ms)) => (ExpiryChange::At(now_ms + in_ms), Some(now_ms + in_ms)),
                 };
                 string::set(&mut self.store, db, &key_of(key), &bytes, wanted).unwrap();
                 self.put(key, Value::String(bytes), after);
@@ -418,12 +418,12 @@ impl Pair {
         assert!(store.memory_usage(db, key).unwrap().unwrap() > key.len() as u64);
         match &item.value {
             Value::String(bytes) => {
-                assert_eq!(store.kind(db, key).unwrap(), Some(Kind::String));
+                assert_eq!(store.kind(db, key).unwrap(), Some(ValueType::String));
                 assert_eq!(string::peek(store, db, key).unwrap(), Some(&bytes[..]));
                 assert_eq!(string::strlen(store, db, key).unwrap(), bytes.len());
             }
             Value::Hash(fields) => {
-                assert_eq!(store.kind(db, key).unwrap(), Some(Kind::Hash));
+                assert_eq!(store.kind(db, key).unwrap(), Some(ValueType::Hash));
                 assert_eq!(hash::len(store, db, key).unwrap(), fields.len());
                 let mut all = BTreeMap::new();
                 let mut note = |field: &[u8], value: &[u8]| drop(all.insert(field.to_vec(), value.to_vec()));

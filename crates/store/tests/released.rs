@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use quire_checkpoint::Chain;
+use quire_checkpoint::ImageChain;
 use quire_device::DiskDirectory;
 use quire_store::numbers::hex;
-use quire_store::{Codec, DbId, Expiry, ImageLocation, Member, RestoreMode, Store, StoreConfig, hash, set, string};
+use quire_store::{
+    Codec, DbId, ExpiryChange, ImageLocation, RestoreMode, SetMember, Store, StoreConfig, hash, set, string,
+};
 
 /// Writes the image that a fixture stands for.
 fn unfold(fixture: &[u8], path: &Path) {
@@ -36,7 +38,7 @@ fn an_image_of_format_1_is_read_written_to_and_saved() {
         assert_eq!(string::get(&mut store, DbId(0), b"plain").unwrap(), Some(&b"value"[..]));
         assert_eq!(hash::len(&mut store, DbId(0), b"large").unwrap(), 300);
         assert_eq!(string::get(&mut store, DbId(9), b"elsewhere").unwrap(), Some(&b"9"[..]));
-        string::set(&mut store, DbId(0), b"plain", b"changed", Expiry::Clear).unwrap();
+        string::set(&mut store, DbId(0), b"plain", b"changed", ExpiryChange::Clear).unwrap();
         store.save_blocking(&place).unwrap();
         let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
         again.finish_restore().unwrap();
@@ -64,7 +66,7 @@ fn an_image_with_sets_and_half_a_copy_is_read_written_to_and_saved() {
         ] {
             assert_eq!(store.encoding(DbId(db), key).unwrap(), Some(encoding));
             assert!(store.check_value(DbId(db), key).unwrap());
-            assert!(set::view(&mut store, DbId(db), key).unwrap().contains(&Member::Bytes(member)).unwrap());
+            assert!(set::view(&mut store, DbId(db), key).unwrap().contains(&SetMember::Bytes(member)).unwrap());
             assert!(set::open_mut(&mut store, DbId(db), key).unwrap().remove(member).unwrap());
         }
         assert_eq!(store.expiry(DbId(0), b"wide").unwrap(), Some(Some(4_000_000_000_000)));
@@ -160,7 +162,7 @@ fn check_values_of_chain(store: &mut Store) {
         (0, "members", "member:8", true),
         (0, "members", "member:999", true),
     ] {
-        let found = set::view(store, DbId(db), key.as_bytes()).unwrap().contains(&Member::Bytes(member.as_bytes()));
+        let found = set::view(store, DbId(db), key.as_bytes()).unwrap().contains(&SetMember::Bytes(member.as_bytes()));
         assert_eq!(found.unwrap(), is_there, "{key}: {member}");
     }
     assert_eq!(store.expiry(DbId(3), b"later").unwrap(), Some(Some(4_000_000_000_000)));
@@ -176,7 +178,7 @@ fn an_image_of_format_2_with_two_deltas_is_read_written_to_and_saved_over() {
 fn a_compressed_image_of_format_3_with_a_delta_is_read_written_to_and_saved_over() {
     let dir = tempfile::tempdir().unwrap();
     FORMAT_3.unfold(dir.path());
-    let image = Chain::open(&DiskDirectory::new(dir.path()), "dump.quire").unwrap();
+    let image = ImageChain::open(&DiskDirectory::new(dir.path()), "dump.quire").unwrap();
     let codecs = (image.info().compression.codec, image.deltas()[0].compression.codec);
     assert_eq!(codecs, (Some(Codec::Lz4), Some(Codec::Zstd)));
     assert_eq!((version(&dir.path().join("dump.quire")), version(&dir.path().join("dump.quire.delta-1"))), (3, 2));
@@ -198,7 +200,7 @@ fn is_read_written_to_and_saved_over(chain: &FixtureChain) {
         assert_eq!(store.image_epoch(), chain.epoch);
         assert_eq!(hex(&store.digest().unwrap()), "07d31dd3f103d6aaf0392262239e61a2337c21a6");
         check_values_of_chain(&mut store);
-        string::set(&mut store, DbId(0), b"number", b"43", Expiry::Clear).unwrap();
+        string::set(&mut store, DbId(0), b"number", b"43", ExpiryChange::Clear).unwrap();
         assert_eq!(store.save_blocking(&place).unwrap().image.is_delta, max_deltas > 0);
         let (mut again, report) = Store::open(config, &place, mode, false).unwrap();
         again.finish_restore().unwrap();

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{
-    Action, DiskDirectory, DiskModel, FaultInjector, FaultTrigger, InjectedFault, IoGate, ThrottledDirectory, errno,
+    DeviceOperation, DiskDirectory, DiskModel, FaultInjector, FaultTrigger, InjectedFault, IoGate, ThrottledDirectory,
+    errno,
 };
 use quire_store::{
-    DbId, Expiry, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, Store, StoreConfig, hash, string,
+    DbId, ExpiryChange, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, Store, StoreConfig, hash, string,
 };
 use save_helpers::{DB, FILE, MODES, wait, write};
 
@@ -152,9 +153,11 @@ fn a_failed_save_leaves_the_old_image_and_the_next_one_works() {
     store.save_blocking(&good).unwrap();
     let digest = store.digest().unwrap();
     let full = InjectedFault::Error(errno::ENOSPC);
-    for trigger in
-        [FaultTrigger::Nth(Action::Create, 0), FaultTrigger::Beyond(1 << 20), FaultTrigger::Nth(Action::Flush, 0)]
-    {
+    for trigger in [
+        FaultTrigger::Nth(DeviceOperation::Create, 0),
+        FaultTrigger::Beyond(1 << 20),
+        FaultTrigger::Nth(DeviceOperation::Flush, 0),
+    ] {
         let bad = ImageLocation::within(
             Arc::new(FaultInjector::new(Arc::new(DiskDirectory::new(dir.path())), vec![(trigger, full)])),
             FILE,
@@ -257,7 +260,7 @@ fn a_damaged_image_is_kept_when_a_save_replaces_it() {
             assert!(kept(dir.path()).is_empty(), "nothing has replaced it yet");
             let full = FaultInjector::new(
                 Arc::new(DiskDirectory::new(dir.path())),
-                vec![(FaultTrigger::Nth(Action::Link, 0), InjectedFault::Error(errno::ENOSPC))],
+                vec![(FaultTrigger::Nth(DeviceOperation::Link, 0), InjectedFault::Error(errno::ENOSPC))],
             );
             let error = store.save_blocking(&ImageLocation::within(Arc::new(full), FILE)).unwrap_err();
             assert!(error.to_string().contains("No space left"), "{error}");
@@ -314,15 +317,16 @@ fn a_full_arena_comes_back_and_takes_writes_again() {
     let small = StoreConfig { max_memory_bytes: 24 << 20, ..config() };
     let mut store = Store::create(small.clone()).unwrap();
     let key = |number: u32| format!("key:{number}").into_bytes();
-    let count =
-        (0..).find(|&number| string::set(&mut store, DB, &key(number), &[7; 3000], Expiry::Clear).is_err()).unwrap();
+    let count = (0..)
+        .find(|&number| string::set(&mut store, DB, &key(number), &[7; 3000], ExpiryChange::Clear).is_err())
+        .unwrap();
     assert!(count > 3000, "{count}");
     let digest = store.digest().unwrap();
     store.save_blocking(&place).unwrap();
     for mode in MODES {
         let (mut store, _) = Store::open(small.clone(), &place, mode, false).unwrap();
         assert!(
-            string::set(&mut store, DB, b"one more", &[7; 3000], Expiry::Clear).is_err(),
+            string::set(&mut store, DB, b"one more", &[7; 3000], ExpiryChange::Clear).is_err(),
             "it is as full as it was"
         );
         store.finish_restore().unwrap();
@@ -330,7 +334,7 @@ fn a_full_arena_comes_back_and_takes_writes_again() {
         for number in 0..100 {
             assert!(store.remove(DB, &key(number)).unwrap());
         }
-        string::set(&mut store, DB, b"one more", &[7; 3000], Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"one more", &[7; 3000], ExpiryChange::Clear).unwrap();
         store.save_blocking(&place).unwrap();
         store.begin_save(&place).unwrap();
         wait(&mut store).unwrap();
@@ -341,7 +345,7 @@ fn a_full_arena_comes_back_and_takes_writes_again() {
         // For the other mode.
         again.remove(DB, b"one more").unwrap();
         for number in 0..100 {
-            string::set(&mut again, DB, &key(number), &[7; 3000], Expiry::Clear).unwrap();
+            string::set(&mut again, DB, &key(number), &[7; 3000], ExpiryChange::Clear).unwrap();
         }
         again.save_blocking(&place).unwrap();
     }

@@ -5,7 +5,7 @@ mod common;
 
 use common::config;
 use quire_store::numbers::hex;
-use quire_store::{DbId, Expiry, Kind, Limits, Store, StoreConfig, StoreError, hash, string};
+use quire_store::{DbId, EncodingLimits, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, string};
 
 const DB: DbId = DbId(0);
 
@@ -19,12 +19,12 @@ fn store() -> Store {
 fn digests_are_those_of_redis() {
     let mut store = store();
     assert_eq!(hex(&store.digest().unwrap()), "0".repeat(40));
-    string::set(&mut store, DB, b"a", b"1", Expiry::Clear).unwrap();
-    string::set(&mut store, DB, b"b", b"hello", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"a", b"1", ExpiryChange::Clear).unwrap();
+    string::set(&mut store, DB, b"b", b"hello", ExpiryChange::Clear).unwrap();
     assert_eq!(hex(&store.digest().unwrap()), "2539797405e828ad7a3aa48c536b3eaf2803a421");
     hash::set(&mut store, DB, b"h", b"f1", b"v1").unwrap();
     hash::set(&mut store, DB, b"h", b"f2", b"v2").unwrap();
-    string::set(&mut store, DbId(3), b"c", b"", Expiry::Clear).unwrap();
+    string::set(&mut store, DbId(3), b"c", b"", ExpiryChange::Clear).unwrap();
     assert_eq!(hex(&store.digest().unwrap()), "752f579e79c3014d2960e73f9c5b599792984a2c");
     store.set_expiry(DB, b"b", Some(2_000_000)).unwrap();
     assert_eq!(hex(&store.digest().unwrap()), "78d929706a4d85b957b472318c8946e05930b581");
@@ -38,19 +38,19 @@ fn digests_are_those_of_redis() {
 #[test]
 fn a_digest_does_not_depend_on_order_or_history() {
     let (mut forth, mut back) = (store(), store());
-    back.set_limits(Limits::default().with(&hash::MAX_PACKED_FIELDS, 4).with(&hash::MAX_PACKED_LEN, 4));
+    back.set_limits(EncodingLimits::default().with(&hash::MAX_PACKED_FIELDS, 4).with(&hash::MAX_PACKED_LEN, 4));
     for number in 0..2000u32 {
         let (key, value) = (format!("key:{number}"), number.to_string());
-        string::set(&mut forth, DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
+        string::set(&mut forth, DB, key.as_bytes(), value.as_bytes(), ExpiryChange::Clear).unwrap();
         hash::set(&mut forth, DB, format!("hash:{}", number % 50).as_bytes(), key.as_bytes(), value.as_bytes())
             .unwrap();
     }
     for number in (0..2000u32).rev() {
         let (key, value) = (format!("key:{number}"), number.to_string());
-        string::set(&mut back, DB, key.as_bytes(), b"something else", Expiry::At(9_000_000)).unwrap();
-        string::set(&mut back, DB, key.as_bytes(), value.as_bytes(), Expiry::Clear).unwrap();
+        string::set(&mut back, DB, key.as_bytes(), b"something else", ExpiryChange::At(9_000_000)).unwrap();
+        string::set(&mut back, DB, key.as_bytes(), value.as_bytes(), ExpiryChange::Clear).unwrap();
         hash::set(&mut back, DB, format!("hash:{}", number % 50).as_bytes(), key.as_bytes(), value.as_bytes()).unwrap();
-        string::set(&mut back, DB, b"gone", b"x", Expiry::Clear).unwrap();
+        string::set(&mut back, DB, b"gone", b"x", ExpiryChange::Clear).unwrap();
         back.remove(DB, b"gone").unwrap();
     }
     assert_eq!(back.encoding(DB, b"hash:1").unwrap(), Some("hashtable"));
@@ -72,7 +72,7 @@ fn encodings_are_those_of_redis() {
         (b"-0", "embstr"),
     ];
     for (value, encoding) in cases {
-        string::set(&mut store, DB, b"key", value, Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"key", value, ExpiryChange::Clear).unwrap();
         assert_eq!(store.encoding(DB, b"key").unwrap(), Some(encoding), "{value:?}");
     }
     string::append(&mut store, DB, b"fresh", b"2").unwrap();
@@ -123,9 +123,9 @@ fn expired_keys_are_gone_at_once_and_freed_by_the_search() {
     let mut store = store();
     for number in 0..3000i64 {
         let at_ms = 1_000_000 + 1 + number;
-        string::set(&mut store, DB, format!("key:{number}").as_bytes(), b"value", Expiry::At(at_ms)).unwrap();
+        string::set(&mut store, DB, format!("key:{number}").as_bytes(), b"value", ExpiryChange::At(at_ms)).unwrap();
     }
-    string::set(&mut store, DB, b"forever", b"value", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"forever", b"value", ExpiryChange::Clear).unwrap();
     store.set_now_ms(1_001_500);
     assert_eq!(string::get(&mut store, DB, b"key:100").unwrap(), None);
     assert_eq!(store.stats().expired, 1);
@@ -151,7 +151,7 @@ fn watchers_hear_of_every_change() {
         store.watch(2, DB, b"other");
     };
     let changes: [fn(&mut Store); 8] = [
-        |store| string::set(store, DB, b"key", b"1", Expiry::At(1_000_500)).unwrap(),
+        |store| string::set(store, DB, b"key", b"1", ExpiryChange::At(1_000_500)).unwrap(),
         |store| assert_eq!(string::incr_by(store, DB, b"key", 1).unwrap(), 2),
         |store| assert!(store.set_expiry(DB, b"key", Some(1_000_400)).unwrap()),
         |store| assert!(store.rename(DB, b"key", b"third").unwrap()),
@@ -167,7 +167,7 @@ fn watchers_hear_of_every_change() {
         assert_eq!(store.take_touched(), [], "change {at}");
     }
     reset(&mut store);
-    string::set(&mut store, DbId(1), b"key", b"1", Expiry::Clear).unwrap();
+    string::set(&mut store, DbId(1), b"key", b"1", ExpiryChange::Clear).unwrap();
     assert_eq!(string::get(&mut store, DB, b"key").unwrap(), None);
     assert_eq!(store.take_touched(), []);
 }
@@ -175,7 +175,7 @@ fn watchers_hear_of_every_change() {
 #[test]
 fn removing_no_time_to_live_is_no_change() {
     let mut store = store();
-    string::set(&mut store, DB, b"key", b"v", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", b"v", ExpiryChange::Clear).unwrap();
     assert!(store.set_expiry(DB, b"key", None).unwrap());
     assert_eq!(store.changes(), 1);
 }
@@ -203,7 +203,7 @@ fn another_type_is_reported_before_a_length_that_is_too_large() {
 #[test]
 fn expiry_fails_a_watch_only_if_it_comes_after_it() {
     let mut store = store();
-    string::set(&mut store, DB, b"key", b"1", Expiry::At(1_000_500)).unwrap();
+    string::set(&mut store, DB, b"key", b"1", ExpiryChange::At(1_000_500)).unwrap();
     store.watch(1, DB, b"key");
     assert!(!store.watched_expired(1).unwrap());
     store.set_now_ms(1_000_500);
@@ -218,7 +218,7 @@ fn expiry_fails_a_watch_only_if_it_comes_after_it() {
 fn without_memory_writes_fail_and_nothing_else_does() {
     let config = StoreConfig {
         max_memory_bytes: 8 << 20,
-        limits: Limits::default().with(&hash::MAX_PACKED_FIELDS, 4),
+        limits: EncodingLimits::default().with(&hash::MAX_PACKED_FIELDS, 4),
         ..config()
     };
     let mut store = Store::create(config).unwrap();
@@ -227,11 +227,17 @@ fn without_memory_writes_fail_and_nothing_else_does() {
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
         hash::set(&mut store, DB, b"small", format!("{}", number % 4).as_bytes(), b"value").unwrap();
     }
-    string::set(&mut store, DB, b"expiring", b"value", Expiry::At(2_000_000)).unwrap();
+    string::set(&mut store, DB, b"expiring", b"value", ExpiryChange::At(2_000_000)).unwrap();
     let mut written = 0;
     for len in [100_000, 1000, 8, 0] {
         loop {
-            match string::set(&mut store, DB, format!("key:{written}").as_bytes(), &vec![b'v'; len], Expiry::Clear) {
+            match string::set(
+                &mut store,
+                DB,
+                format!("key:{written}").as_bytes(),
+                &vec![b'v'; len],
+                ExpiryChange::Clear,
+            ) {
                 Ok(()) => written += 1,
                 Err(StoreError::OutOfMemory { .. }) => break,
                 Err(other) => panic!("{other}"),
@@ -246,7 +252,7 @@ fn without_memory_writes_fail_and_nothing_else_does() {
     assert_eq!(store.digest().unwrap(), digest);
     // What takes no memory works: persisting, shortening, deleting, flushing.
     assert!(store.set_expiry(DB, b"expiring", None).unwrap());
-    string::set(&mut store, DB, b"key:0", b"short", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key:0", b"short", ExpiryChange::Clear).unwrap();
     for number in 0..3 {
         assert!(hash::del(&mut store, DB, b"small", format!("{number}").as_bytes()).unwrap());
     }
@@ -254,7 +260,7 @@ fn without_memory_writes_fail_and_nothing_else_does() {
     assert!(store.remove(DB, b"hash").unwrap());
     assert_eq!(store.flush(DB).unwrap(), written + 2);
     // What was flushed is freed as soon as it is needed.
-    string::set(&mut store, DB, b"big", &vec![b'v'; 2 << 20], Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"big", &vec![b'v'; 2 << 20], ExpiryChange::Clear).unwrap();
     assert_eq!(string::strlen(&mut store, DB, b"big").unwrap(), 2 << 20);
 }
 
@@ -268,7 +274,7 @@ fn limits_are_refused_without_harm() {
     assert_eq!(string::set_range(&mut store, DB, b"key", 5, b"").unwrap(), 0);
     assert_eq!(store.kind(DB, b"key").unwrap(), None);
     assert!(matches!(string::get(&mut store, DbId(16), b"key"), Err(StoreError::NoSuchDb { db: 16 })));
-    string::set(&mut store, DB, b"key", b"9223372036854775807", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", b"9223372036854775807", ExpiryChange::Clear).unwrap();
     assert!(matches!(string::incr_by(&mut store, DB, b"key", 1), Err(StoreError::Overflow)));
     assert!(matches!(string::incr_by_float(&mut store, DB, b"key", f64::INFINITY), Err(StoreError::NanOrInfinity)));
     assert_eq!(string::incr_by_float(&mut store, DB, b"key", 1.0).unwrap(), "9223372036854775808");
@@ -280,8 +286,8 @@ fn limits_are_refused_without_harm() {
     assert!(matches!(hash.incr_by_float(b"f", 1.0), Err(StoreError::HashValueNotFloat)));
     drop(hash);
     assert!(matches!(string::append(&mut store, DB, b"hash", b"x"), Err(StoreError::WrongType)));
-    string::set(&mut store, DB, b"hash", b"a string again", Expiry::Clear).unwrap();
-    assert_eq!(store.kind(DB, b"hash").unwrap(), Some(Kind::String));
+    string::set(&mut store, DB, b"hash", b"a string again", ExpiryChange::Clear).unwrap();
+    assert_eq!(store.kind(DB, b"hash").unwrap(), Some(ValueType::String));
 }
 
 #[test]
@@ -290,7 +296,7 @@ fn a_small_key_costs_one_line_and_eleven_bytes() {
     let before = store.arena().stats().allocated_bytes;
     let keys = 100_000u64;
     for number in 0..keys {
-        string::set(&mut store, DB, format!("key:{number:012}").as_bytes(), &[b'v'; 32], Expiry::Clear).unwrap();
+        string::set(&mut store, DB, format!("key:{number:012}").as_bytes(), &[b'v'; 32], ExpiryChange::Clear).unwrap();
     }
     let each = (store.arena().stats().allocated_bytes - before) as f64 / keys as f64;
     assert!(each <= 75.0, "{each}");
@@ -299,10 +305,10 @@ fn a_small_key_costs_one_line_and_eleven_bytes() {
 #[test]
 fn only_accesses_set_the_clock() {
     let mut store = store();
-    string::set(&mut store, DB, b"key", b"value", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", b"value", ExpiryChange::Clear).unwrap();
     store.set_now_ms(1_010_000);
     assert!(store.exists(DB, b"key").unwrap());
-    assert_eq!(store.kind(DB, b"key").unwrap(), Some(Kind::String));
+    assert_eq!(store.kind(DB, b"key").unwrap(), Some(ValueType::String));
     assert_eq!(store.expiry(DB, b"key").unwrap(), Some(None));
     store.set_touching(false);
     assert!(string::get(&mut store, DB, b"key").unwrap().is_some());
@@ -321,8 +327,8 @@ fn only_accesses_set_the_clock() {
 #[test]
 fn a_renamed_key_is_one_change() {
     let mut store = store();
-    string::set(&mut store, DB, b"from", b"v", Expiry::Clear).unwrap();
-    string::set(&mut store, DB, b"to", b"v", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"from", b"v", ExpiryChange::Clear).unwrap();
+    string::set(&mut store, DB, b"to", b"v", ExpiryChange::Clear).unwrap();
     store.watch(1, DB, b"from");
     store.watch(2, DB, b"to");
     assert!(store.rename(DB, b"from", b"to").unwrap());
@@ -339,7 +345,7 @@ fn a_view_reads_a_hash_in_one_access() {
         hash::set(&mut store, DB, b"large", &number.to_be_bytes(), b"v").unwrap();
     }
     hash::set(&mut store, DB, b"small", b"f", b"v").unwrap();
-    string::set(&mut store, DB, b"string", b"v", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"string", b"v", ExpiryChange::Clear).unwrap();
     for (key, len) in [(&b"large"[..], 200), (b"small", 1), (b"missing", 0)] {
         let view = hash::view(&mut store, DB, key).unwrap();
         assert_eq!((view.exists(), view.field_count().unwrap()), (len > 0, len));
@@ -361,7 +367,8 @@ fn a_view_reads_a_hash_in_one_access() {
 
 #[test]
 fn a_packed_hash_stays_short_enough_for_one_step_whatever_the_limits_are() {
-    let limits = Limits::default().with(&hash::MAX_PACKED_FIELDS, usize::MAX).with(&hash::MAX_PACKED_LEN, usize::MAX);
+    let limits =
+        EncodingLimits::default().with(&hash::MAX_PACKED_FIELDS, usize::MAX).with(&hash::MAX_PACKED_LEN, usize::MAX);
     let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
     let value = vec![b'v'; 100_000];
     for (count, expected) in [(5, "listpack"), (6, "hashtable")] {

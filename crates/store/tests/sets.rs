@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 
 use common::{config, image_of, open};
 use proptest::prelude::*;
-use quire_store::set::Combination;
-use quire_store::{DbId, Expiry, Kind, Limits, Member, Store, StoreConfig, StoreError, set, string};
+use quire_store::set::SetOperation;
+use quire_store::{
+    DbId, EncodingLimits, ExpiryChange, SetMember, Store, StoreConfig, StoreError, ValueType, set, string,
+};
 
 const DB: DbId = DbId(0);
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
@@ -16,12 +18,14 @@ const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 type Model = BTreeSet<Vec<u8>>;
 
 fn store() -> Store {
-    let limits =
-        Limits::default().with(&set::MAX_INTS, 12).with(&set::MAX_PACKED_MEMBERS, 8).with(&set::MAX_PACKED_LEN, 10);
+    let limits = EncodingLimits::default()
+        .with(&set::MAX_INTS, 12)
+        .with(&set::MAX_PACKED_MEMBERS, 8)
+        .with(&set::MAX_PACKED_LEN, 10);
     Store::create(StoreConfig { limits, ..config() }).unwrap()
 }
 
-fn text(member: Member<'_>) -> Vec<u8> {
+fn text(member: SetMember<'_>) -> Vec<u8> {
     member.text(&mut itoa::Buffer::new()).to_vec()
 }
 
@@ -53,10 +57,10 @@ fn check(store: &mut Store, key: &[u8], model: &Model) {
     let view = set::view(store, DB, key).unwrap();
     assert_eq!((view.len().unwrap(), view.exists()), (model.len(), !model.is_empty()));
     for member in model {
-        assert!(view.contains(&Member::Bytes(member)).unwrap());
+        assert!(view.contains(&SetMember::Bytes(member)).unwrap());
     }
     for other in [&b"none"[..], b"", b"77777", b"007"] {
-        assert_eq!(view.contains(&Member::Bytes(other)).unwrap(), model.contains(other));
+        assert_eq!(view.contains(&SetMember::Bytes(other)).unwrap(), model.contains(other));
     }
     let (mut scanned, mut cursor) = (Model::new(), 0);
     loop {
@@ -66,7 +70,7 @@ fn check(store: &mut Store, key: &[u8], model: &Model) {
         }
     }
     assert_eq!(&scanned, model);
-    assert_eq!(store.kind(DB, key).unwrap(), (!model.is_empty()).then_some(Kind::Set));
+    assert_eq!(store.kind(DB, key).unwrap(), (!model.is_empty()).then_some(ValueType::Set));
     assert_eq!(store.memory_usage(DB, key).unwrap().is_some(), !model.is_empty());
 }
 
@@ -118,9 +122,9 @@ fn op() -> impl Strategy<Value = Op> {
 /// Combines the sets of `keys` in the model and in the store, stores the result, and looks at both.
 fn combine(store: &mut Store, models: &mut [Model], to: usize, keys: &[usize], how: &Op) {
     let (combination, expected) = match how {
-        Op::Inter(..) => (Combination::Intersection, expected(models, keys, Combination::Intersection)),
-        Op::Union(..) => (Combination::Union, expected(models, keys, Combination::Union)),
-        _ => (Combination::Difference, expected(models, keys, Combination::Difference)),
+        Op::Inter(..) => (SetOperation::Intersection, expected(models, keys, SetOperation::Intersection)),
+        Op::Union(..) => (SetOperation::Union, expected(models, keys, SetOperation::Union)),
+        _ => (SetOperation::Difference, expected(models, keys, SetOperation::Difference)),
     };
     let mut found = set::MemberBuffer::default();
     let sets = set::views(store, DB, keys.iter().map(|&key| KEYS[key])).unwrap();
@@ -138,14 +142,16 @@ fn combine(store: &mut Store, models: &mut [Model], to: usize, keys: &[usize], h
     models[to] = expected;
 }
 
-fn expected(models: &[Model], keys: &[usize], how: Combination) -> Model {
+fn expected(models: &[Model], keys: &[usize], how: SetOperation) -> Model {
     let all = keys.iter().map(|&key| &models[key]);
     match how {
-        Combination::Intersection => {
+        SetOperation::Intersection => {
             all.cloned().reduce(|one, other| one.intersection(&other).cloned().collect()).unwrap()
         }
-        Combination::Union => all.flatten().cloned().collect(),
-        Combination::Difference => all.cloned().reduce(|one, other| one.difference(&other).cloned().collect()).unwrap(),
+        SetOperation::Union => all.flatten().cloned().collect(),
+        SetOperation::Difference => {
+            all.cloned().reduce(|one, other| one.difference(&other).cloned().collect()).unwrap()
+        }
     }
 }
 
@@ -181,7 +187,7 @@ fn apply(store: &mut Store, models: &mut [Model], op: &Op) {
             models[*key].clear();
         }
         Op::Overwrite(key) => {
-            string::set(store, DB, KEYS[*key], b"string", Expiry::Clear).unwrap();
+            string::set(store, DB, KEYS[*key], b"string", ExpiryChange::Clear).unwrap();
             assert!(matches!(set::open_mut(store, DB, KEYS[*key]), Err(StoreError::WrongType)));
             store.remove(DB, KEYS[*key]).unwrap();
             models[*key].clear();
@@ -213,7 +219,7 @@ proptest! {
         while store.reclaim_step(1000).unwrap() > 0 {}
         let left = store.stats().arena.objects;
         let mut empty = Store::create(config()).unwrap();
-        string::set(&mut empty, DB, b"x", b"", Expiry::Clear).unwrap();
+        string::set(&mut empty, DB, b"x", b"", ExpiryChange::Clear).unwrap();
         empty.remove(DB, b"x").unwrap();
         // The table of the database stays, once there was one.
         prop_assert!(left <= empty.stats().arena.objects, "{} objects are left", left);
@@ -311,7 +317,7 @@ fn random_members_are_members_and_distinct_where_asked() {
 
 #[test]
 fn what_has_no_room_changes_nothing() {
-    let limits = Limits::default().with(&set::MAX_PACKED_MEMBERS, 4);
+    let limits = EncodingLimits::default().with(&set::MAX_PACKED_MEMBERS, 4);
     let mut store = Store::create(StoreConfig { max_memory_bytes: 8 << 20, limits, ..config() }).unwrap();
     for number in 0..6 {
         add(&mut store, b"key", format!("member {number}").as_bytes());
@@ -322,7 +328,9 @@ fn what_has_no_room_changes_nothing() {
     }
     let mut filled = 0;
     for bytes in [1 << 20, 4096, 512, 64, 16, 1] {
-        while string::set(&mut store, DB, format!("fill {filled}").as_bytes(), &vec![1; bytes], Expiry::Clear).is_ok() {
+        while string::set(&mut store, DB, format!("fill {filled}").as_bytes(), &vec![1; bytes], ExpiryChange::Clear)
+            .is_ok()
+        {
             filled += 1;
         }
     }
@@ -342,7 +350,7 @@ fn what_has_no_room_changes_nothing() {
     check(&mut store, b"key", &model);
     let (changes, objects) = (store.changes(), store.arena().stats().objects);
     let sources = [&b"many"[..], b"more"].into_iter();
-    let stored = set::store_combination(&mut store, DB, b"key", Combination::Union, sources);
+    let stored = set::store_combination(&mut store, DB, b"key", SetOperation::Union, sources);
     assert!(matches!(stored, Err(StoreError::OutOfMemory { .. })));
     check(&mut store, b"key", &model);
     while store.reclaim_step(1000).unwrap() > 0 {}
@@ -353,7 +361,7 @@ fn what_has_no_room_changes_nothing() {
 
 #[test]
 fn large_sets_of_every_encoding_are_combined_and_kept_piece_by_piece() {
-    let limits = Limits::default().with(&set::MAX_INTS, 4000).with(&set::MAX_PACKED_MEMBERS, 4000);
+    let limits = EncodingLimits::default().with(&set::MAX_INTS, 4000).with(&set::MAX_PACKED_MEMBERS, 4000);
     let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
     let texts =
         |numbers: std::ops::Range<u32>| numbers.map(|number| number.to_string().into_bytes()).collect::<Model>();
@@ -364,7 +372,7 @@ fn large_sets_of_every_encoding_are_combined_and_kept_piece_by_piece() {
     }
     let encodings: Vec<_> = KEYS[..3].iter().map(|key| store.encoding(DB, key).unwrap().unwrap()).collect();
     assert_eq!(encodings, ["intset", "listpack", "hashtable"]);
-    for how in [Combination::Intersection, Combination::Union, Combination::Difference] {
+    for how in [SetOperation::Intersection, SetOperation::Union, SetOperation::Difference] {
         for keys in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [1, 1, 1]] {
             let expected = expected(&models, &keys, how);
             let sources = keys.iter().map(|&key| KEYS[key]);
@@ -407,9 +415,10 @@ fn each_member_that_comes_or_goes_counts_as_a_change_and_the_key_is_touched_once
 
 #[test]
 fn a_packed_set_stays_short_enough_for_one_step_whatever_the_limits_are() {
-    let most = |limits: Limits, limit| limits.with(limit, usize::MAX);
-    let limits =
-        [&set::MAX_INTS, &set::MAX_PACKED_MEMBERS, &set::MAX_PACKED_LEN].into_iter().fold(Limits::default(), most);
+    let most = |limits: EncodingLimits, limit| limits.with(limit, usize::MAX);
+    let limits = [&set::MAX_INTS, &set::MAX_PACKED_MEMBERS, &set::MAX_PACKED_LEN]
+        .into_iter()
+        .fold(EncodingLimits::default(), most);
     let mut store = Store::create(StoreConfig { limits, ..config() }).unwrap();
     for number in 0..9000 {
         if number < 100 {

@@ -11,7 +11,7 @@ use copy_steps::{
 };
 use proptest::prelude::*;
 use quire_store::{
-    CopyProgress, CopyStep, DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, StoreError, set, string,
+    CopyProgress, CopyStep, DbId, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, StoreError, set, string,
 };
 
 /// Bytes that one unit of a budget copies.
@@ -25,7 +25,7 @@ fn content(seed: usize, len: usize) -> Vec<u8> {
 
 fn filled() -> Store {
     let mut store = Store::create(config()).unwrap();
-    string::set(&mut store, DB, b"source", &content(1, LEN), Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"source", &content(1, LEN), ExpiryChange::Clear).unwrap();
     store
 }
 
@@ -61,7 +61,7 @@ fn strings_up_to_what_a_step_of_the_server_copies_are_copied_at_once() {
         [(512 * UNIT_BYTES, CopyProgress::Done(true)), (512 * UNIT_BYTES + 1, CopyProgress::UnderWay)]
     {
         let mut store = Store::create(config()).unwrap();
-        string::set(&mut store, DB, b"source", &content(1, len), Expiry::Clear).unwrap();
+        string::set(&mut store, DB, b"source", &content(1, len), ExpiryChange::Clear).unwrap();
         assert_eq!(begin(&mut store), expected, "{len}");
     }
 }
@@ -82,8 +82,8 @@ fn the_memory_of_the_whole_copy_is_taken_before_the_first_step() {
 fn a_copy_for_which_there_is_no_memory_is_refused_before_it_begins_and_leaves_nothing() {
     let config = StoreConfig { max_memory_bytes: 16 << 20, ..config() };
     let mut store = Store::create(config).unwrap();
-    string::set(&mut store, DB, b"source", &content(1, 6 << 20), Expiry::Clear).unwrap();
-    string::set(&mut store, DB, b"target", b"old", Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"source", &content(1, 6 << 20), ExpiryChange::Clear).unwrap();
+    string::set(&mut store, DB, b"target", b"old", ExpiryChange::Clear).unwrap();
     let before = (store.digest().unwrap(), store.arena().stats().objects, store.arena().stats().allocated_bytes);
     let refused = store.copy_in_steps(OWNER, DB, b"source", DB, b"target", true);
     assert!(matches!(refused, Err(StoreError::OutOfMemory { .. })), "{refused:?}");
@@ -99,7 +99,7 @@ fn a_copy_takes_the_memory_of_what_was_deleted_and_is_not_freed_yet() {
     (0..).find(|number| members.add(format!("{number:01000}").as_bytes()).is_err()).unwrap();
     drop(members);
     store.remove(DB, b"old").unwrap();
-    string::set(&mut store, DB, b"source", &content(1, LEN), Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"source", &content(1, LEN), ExpiryChange::Clear).unwrap();
     assert_eq!(begin(&mut store), CopyProgress::UnderWay);
     make_whole(&mut store);
     assert_eq!((begin(&mut store), value(&store, b"target")), (CopyProgress::Done(true), Some(content(1, LEN))));
@@ -118,12 +118,12 @@ fn a_copy_has_one_value_of_its_source_whatever_happens_to_that_between_two_steps
         |store| assert_eq!(string::append(store, DB, b"source", b"more").unwrap(), LEN + 4),
         |store| assert_eq!(string::set_range(store, DB, b"source", 7, b"else").unwrap(), LEN),
         |store| assert!(!string::set_bit(store, DB, b"source", 8 * LEN as u64 - 1, true).unwrap()),
-        |store| string::set(store, DB, b"source", &content(2, LEN), Expiry::Clear).unwrap(),
-        |store| string::set(store, DB, b"source", b"short now", Expiry::Clear).unwrap(),
+        |store| string::set(store, DB, b"source", &content(2, LEN), ExpiryChange::Clear).unwrap(),
+        |store| string::set(store, DB, b"source", b"short now", ExpiryChange::Clear).unwrap(),
         |store| {
             // It may get the same places again.
             store.remove(DB, b"source").unwrap();
-            string::set(store, DB, b"source", &content(2, LEN), Expiry::Clear).unwrap();
+            string::set(store, DB, b"source", &content(2, LEN), ExpiryChange::Clear).unwrap();
         },
     ];
     let filled = || {
@@ -276,7 +276,7 @@ impl Pair {
         match *op {
             Op::Set(db, key, len, seed) => {
                 let bytes = content(seed, len);
-                if unless_refused(string::set(store, DbId(db), KEYS[key], &bytes, Expiry::Clear)).is_some() {
+                if unless_refused(string::set(store, DbId(db), KEYS[key], &bytes, ExpiryChange::Clear)).is_some() {
                     model.insert((db, key), (bytes, None));
                 }
             }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use quire_store::{CopyStep, DbId, Expiry, ImageLocation, RestoreMode, Store, StoreConfig, StoreError, set, string};
+use quire_store::{
+    CopyStep, DbId, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, StoreError, set, string,
+};
 
 const DB: DbId = DbId(0);
 const OWNER: u64 = 7;
@@ -25,7 +27,7 @@ fn content(seed: usize, len: usize) -> Vec<u8> {
 
 fn filled() -> Store {
     let mut store = Store::create(config()).unwrap();
-    string::set(&mut store, DB, b"key", &content(1, LEN), Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", &content(1, LEN), ExpiryChange::Clear).unwrap();
     store
 }
 
@@ -162,7 +164,7 @@ fn a_key_that_is_not_there_is_filled_with_zeros_in_steps() {
 #[test]
 fn little_is_done_at_once() {
     let mut store = Store::create(config()).unwrap();
-    string::set(&mut store, DB, b"key", &content(1, 512 * UNIT_BYTES), Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", &content(1, 512 * UNIT_BYTES), ExpiryChange::Clear).unwrap();
     assert_eq!(run(&mut store, &Append(b"x".to_vec())), (512 * UNIT_BYTES + 1, 0));
     assert_eq!(run(&mut store, &SetRange(1_100_000, b"in reserve".to_vec())), (1_100_010, 0));
     let mut store = filled();
@@ -204,7 +206,7 @@ fn a_string_that_changes_meanwhile_grows_from_what_it_is_then() {
         |store| {
             // It may get the same places again.
             store.remove(DB, b"key").unwrap();
-            string::set(store, DB, b"key", &content(2, LEN), Expiry::Clear).unwrap();
+            string::set(store, DB, b"key", &content(2, LEN), ExpiryChange::Clear).unwrap();
         },
     ];
     for (command, whole) in commands().iter().flat_map(|command| [(command, false), (command, true)]) {
@@ -277,7 +279,7 @@ fn an_image_cut_at_any_step_has_the_old_string_and_none_of_the_memory() {
 fn growth_without_memory_is_refused_and_leaves_the_string_as_it_was() {
     let config = StoreConfig { max_memory_bytes: 16 << 20, ..config() };
     let mut store = Store::create(config).unwrap();
-    string::set(&mut store, DB, b"key", &content(1, 6 << 20), Expiry::Clear).unwrap();
+    string::set(&mut store, DB, b"key", &content(1, 6 << 20), ExpiryChange::Clear).unwrap();
     let before = taken(&store);
     for command in [Append(b"x".to_vec()), SetRange(12 << 20, b"x".to_vec()), SetBit(96 << 20, true)] {
         let refused = command.ask(&mut store, OWNER, b"key");
@@ -372,7 +374,7 @@ impl Pair {
                 }
             }
             Op::Set(key, len, seed) => {
-                let done = string::set(store, DB, KEYS[key], &content(seed, len), Expiry::Clear);
+                let done = string::set(store, DB, KEYS[key], &content(seed, len), ExpiryChange::Clear);
                 if !matches!(done, Err(StoreError::OutOfMemory { .. })) {
                     done.unwrap();
                     model.insert(key, (content(seed, len), None));

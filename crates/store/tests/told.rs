@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use quire_store::list::End;
-use quire_store::set::Combination;
-use quire_store::{DbId, Expiry, Limits, Store, StoreConfig, StoreError, hash, list, set, string};
+use quire_store::set::SetOperation;
+use quire_store::{DbId, EncodingLimits, ExpiryChange, Store, StoreConfig, StoreError, hash, list, set, string};
 
 const DB: DbId = DbId(0);
 const KEYS: [&[u8]; 4] = [b"first", b"second", b"third", b"fourth"];
@@ -12,7 +12,7 @@ const WATCHER: u64 = 7;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Set(usize, Expiry),
+    Set(usize, ExpiryChange),
     SetRaw(usize),
     Append(usize),
     SetRange(u64, usize),
@@ -62,7 +62,11 @@ fn len() -> impl Strategy<Value = usize> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let expiry = prop_oneof![Just(Expiry::Clear), Just(Expiry::Keep), (2_000_000i64..3_000_000).prop_map(Expiry::At)];
+    let expiry = prop_oneof![
+        Just(ExpiryChange::Clear),
+        Just(ExpiryChange::Keep),
+        (2_000_000i64..3_000_000).prop_map(ExpiryChange::At)
+    ];
     prop_oneof![
         (len(), expiry).prop_map(|(len, expiry)| Op::Set(len, expiry)),
         len().prop_map(Op::SetRaw),
@@ -112,7 +116,7 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
         Op::AddInt(number) => set::open_mut(store, DB, key)?.add(number.to_string().as_bytes()).map(drop),
         Op::SetDel(member, len) => set::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
         Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}).map(drop),
-        Op::Union => set::store_combination(store, DB, key, Combination::Union, KEYS.into_iter()).map(drop),
+        Op::Union => set::store_combination(store, DB, key, SetOperation::Union, KEYS.into_iter()).map(drop),
         Op::List(ref op) => run_on_list(store, key, op),
     }
 }
@@ -149,7 +153,7 @@ fn run_on_list(store: &mut Store, key: &[u8], op: &ListOp) -> Result<(), StoreEr
 
 /// A store whose keys begin as a string, a hash, a set and a list, with room for little more if `full`.
 fn store(full: bool) -> Store {
-    let limits = Limits::default()
+    let limits = EncodingLimits::default()
         .with(&hash::MAX_PACKED_FIELDS, 4)
         .with(&set::MAX_INTS, 4)
         .with(&set::MAX_PACKED_MEMBERS, 6)
@@ -163,7 +167,7 @@ fn store(full: bool) -> Store {
     };
     let mut store = Store::create(config).unwrap();
     store.set_now_ms(1_000_000);
-    string::set(&mut store, DB, KEYS[0], b"17", Expiry::At(2_500_000)).unwrap();
+    string::set(&mut store, DB, KEYS[0], b"17", ExpiryChange::At(2_500_000)).unwrap();
     hash::set(&mut store, DB, KEYS[1], b"f", b"3").unwrap();
     set::open_mut(&mut store, DB, KEYS[2]).unwrap().add(b"5").unwrap();
     list::open_mut(&mut store, DB, KEYS[3]).unwrap().push(End::Back, b"7").unwrap();
@@ -179,7 +183,7 @@ fn fill(store: &mut Store) {
     for len in [50_000, 1000, 100, 8] {
         loop {
             number += 1;
-            match string::set(store, DbId(1), &number.to_ne_bytes(), &vec![b'f'; len], Expiry::Clear) {
+            match string::set(store, DbId(1), &number.to_ne_bytes(), &vec![b'f'; len], ExpiryChange::Clear) {
                 Ok(()) => {}
                 Err(StoreError::OutOfMemory { .. }) => break,
                 Err(other) => panic!("{other}"),

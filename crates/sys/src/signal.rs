@@ -253,9 +253,9 @@ unsafe fn call(
     context: *mut libc::c_void,
 ) {
     if takes_info {
-        type Action = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+        type DeviceOperation = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
         // SAFETY: `call` demands a handler of the kind that `takes_info` says: one of three arguments.
-        let action = unsafe { std::mem::transmute::<usize, Action>(function) };
+        let action = unsafe { std::mem::transmute::<usize, DeviceOperation>(function) };
         action(signal, info, context);
     } else {
         // SAFETY: `call` demands a handler of the kind that `takes_info` says: one of one argument.

@@ -244,12 +244,12 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
-    use quire_device::{Action, Directory, MemoryDirectory, errno};
+    use quire_device::{DeviceOperation, Directory, MemoryDirectory, errno};
 
     use super::*;
 
     fn full() -> DeviceError {
-        DeviceError::from_errno(Action::Allocate, "quire-log-00000002", errno::ENOSPC)
+        DeviceError::from_errno(DeviceOperation::Allocate, "quire-log-00000002", errno::ENOSPC)
     }
 
     fn prepared() -> PreparedSegment {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{
-    Action, Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer, await_freed, free_later, is_freeing,
-    remove_then_free,
+    Buffer, Device, DeviceError, DeviceOperation, Direction, Directory, Extent, Transfer, await_freed, free_later,
+    is_freeing, remove_then_free,
 };
 use zerocopy::IntoBytes;
 
@@ -138,7 +138,7 @@ impl SegmentPool {
 /// Whether a file couldn't be made because the disk is full, or a quota: then nothing is torn, and a later attempt may work. A
 /// directory that couldn't be synced is another matter, whatever the reason: it is not known which names are durable.
 pub(crate) fn is_shortage(error: &DeviceError) -> bool {
-    error.is_full() && error.action != Action::SyncDirectory
+    error.is_full() && error.action != DeviceOperation::SyncDirectory
 }
 
 /// Writes a header and returns the salt in it, when it is durable.
@@ -168,6 +168,6 @@ fn header_transfer(device: &dyn Device, header: &SegmentHeader) -> Result<Transf
 
 /// Memory for transfers to or from the file `name`.
 pub(crate) fn buffer(name: &str, len: usize) -> Result<Buffer, DeviceError> {
-    let refused = |_| DeviceError::new(Action::Buffers, name, &std::io::ErrorKind::OutOfMemory.into());
+    let refused = |_| DeviceError::new(DeviceOperation::Buffers, name, &std::io::ErrorKind::OutOfMemory.into());
     Buffer::new(len).map_err(refused)
 }

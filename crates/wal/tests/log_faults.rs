@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{DATASET, EPOCH, append, base, durable, identity, options, read, start, words};
-use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
+use quire_device::{DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
 use quire_wal::{BaseImage, Log, LogError, LogIdentity, Recovery, SyncPolicy, remove_covered};
 
 const LEN: usize = 500;
@@ -40,7 +40,7 @@ fn after_a_failed_write_nothing_more_is_taken() {
     ] {
         for nth in 1..12 {
             let memory = MemoryDirectory::new();
-            let directory = faulty(&memory, vec![(FaultTrigger::Nth(Action::DurableWrite, nth), fault)]);
+            let directory = faulty(&memory, vec![(FaultTrigger::Nth(DeviceOperation::DurableWrite, nth), fault)]);
             let mut log = start(&directory, SyncPolicy::Always, 0).unwrap();
             let acknowledged = fill(&mut log, 100);
             assert_eq!(acknowledged, nth - 1, "{fault:?}");
@@ -58,7 +58,8 @@ fn after_a_failed_write_nothing_more_is_taken() {
 fn after_a_failed_flush_nothing_more_is_taken() {
     let memory = MemoryDirectory::new();
     // The first flush is that of the new segment.
-    let directory = faulty(&memory, vec![(FaultTrigger::From(Action::Flush, 1), InjectedFault::Error(errno::EIO))]);
+    let directory =
+        faulty(&memory, vec![(FaultTrigger::From(DeviceOperation::Flush, 1), InjectedFault::Error(errno::EIO))]);
     let mut log = start(&directory, SyncPolicy::EverySecond, 0).unwrap();
     append(&mut log, LEN).unwrap();
     log.commit();

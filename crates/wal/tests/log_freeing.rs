@@ -7,7 +7,7 @@ use std::thread;
 
 use common::{DATASET, append, durable, start};
 use quire_device::{
-    Action, Directory, FaultInjector, FaultTrigger, FreeingGate, InjectedFault, MemoryDirectory, errno,
+    DeviceOperation, Directory, FaultInjector, FaultTrigger, FreeingGate, InjectedFault, MemoryDirectory, errno,
     remove_then_free,
 };
 use quire_wal::{SyncPolicy, remove_covered};
@@ -35,7 +35,7 @@ fn covered_segments_are_removed_while_they_are_being_freed() {
 fn a_log_begins_on_a_disk_that_is_full_until_removed_files_are_freed() {
     let memory = MemoryDirectory::with_file("left by a killed save", b"3 GB");
     let gate = FreeingGate::new(Arc::new(memory));
-    let full_once = vec![(FaultTrigger::Nth(Action::Allocate, 0), InjectedFault::Error(errno::ENOSPC))];
+    let full_once = vec![(FaultTrigger::Nth(DeviceOperation::Allocate, 0), InjectedFault::Error(errno::ENOSPC))];
     let disk = FaultInjector::new(Arc::new(gate.clone()), full_once);
     gate.close();
     remove_then_free(&gate, "left by a killed save").unwrap();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use common::{SEGMENT_BYTES, append, base, durable, identity, options, read, start};
 use proptest::prelude::*;
-use quire_device::{Action, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
+use quire_device::{
+    DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+};
 use quire_wal::{Log, LogError, NextSegment, SyncPolicy};
 
 const LEN: usize = 500;
@@ -29,7 +31,7 @@ impl Disk {
 
     /// From here on no file gets space, for the reason with this number.
     fn fill_up(&self, errno: i32) {
-        self.injector.set_rules(vec![(FaultTrigger::From(Action::Allocate, 0), InjectedFault::Error(errno))]);
+        self.injector.set_rules(vec![(FaultTrigger::From(DeviceOperation::Allocate, 0), InjectedFault::Error(errno))]);
     }
 
     fn make_room(&self) {
@@ -310,12 +312,12 @@ fn a_log_does_not_begin_on_a_full_disk() {
 #[test]
 fn a_segment_that_can_not_be_made_for_another_reason_ends_the_log() {
     for (action, number, errno) in [
-        (Action::Allocate, 0, errno::EIO),
-        (Action::Create, 0, errno::EACCES),
+        (DeviceOperation::Allocate, 0, errno::EIO),
+        (DeviceOperation::Create, 0, errno::EACCES),
         // What a directory holds is not known when it can't be synced.
-        (Action::SyncDirectory, 0, errno::ENOSPC),
+        (DeviceOperation::SyncDirectory, 0, errno::ENOSPC),
         // In a segment in use: what is there now is not known.
-        (Action::DurableWrite, 60, errno::ENOSPC),
+        (DeviceOperation::DurableWrite, 60, errno::ENOSPC),
     ] {
         let disk = Disk::new();
         let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
@@ -351,7 +353,7 @@ fn a_spare_that_could_not_be_used_is_used_later() {
     }
     // A file system may need space for a name, too.
     let full = InjectedFault::Error(errno::ENOSPC);
-    let both = [Action::Rename, Action::Allocate].map(|action| (FaultTrigger::From(action, 0), full));
+    let both = [DeviceOperation::Rename, DeviceOperation::Allocate].map(|action| (FaultTrigger::From(action, 0), full));
     disk.injector.set_rules(both.to_vec());
     fill(&mut log);
     for _ in 0..4 {

@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use quire_device::{Action, Buffer, DeviceError};
+use quire_device::{Buffer, DeviceError, DeviceOperation};
 
 const LEAST_SHIFT: u32 = 13;
 const CLASSES: usize = 10;
@@ -35,7 +35,7 @@ impl BufferPool {
         let size = len.max(1 << (class as u32 + LEAST_SHIFT));
         let none = |_| {
             let none = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-            DeviceError::new(Action::Buffers, "the write cache", &none).at(0, size as u64)
+            DeviceError::new(DeviceOperation::Buffers, "the write cache", &none).at(0, size as u64)
         };
         kept.map_or_else(|| Buffer::new(size).map_err(none), Ok)
     }

@@ -55,7 +55,7 @@ pub use policy::{Admission, AdmissionFacts, AdmissionPolicy, AdmissionReason, Un
 pub use stats::{CacheStats, ContentKind, CriticalWrites, WaitCause, WaitStats};
 pub use tasks::{
     BlockedOn, BlockedTask, CriticalReason, CriticalScope, Criticality, HeldResource, ResourceId, TaskGraph, TaskId,
-    Wake,
+    WaitCallback,
 };
 pub use volume::VolumeState;
 pub use write::WriteContext;

@@ -131,5 +131,5 @@ fn read_exactly(device: &dyn Device, offset: u64, into: &mut [u8]) -> Result<(),
         return Ok(());
     }
     let end = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-    Err(DeviceError::new(quire_device::Action::Read, device.name(), &end).at(offset, into.len() as u64))
+    Err(DeviceError::new(quire_device::DeviceOperation::Read, device.name(), &end).at(offset, into.len() as u64))
 }

@@ -15,7 +15,7 @@ use crate::config::CacheConfig;
 use crate::ids::BLOCK_BYTES;
 use crate::jobs::{FlushJob, LogJob, SlowJob, TruncateJob};
 use crate::stats::{WaitCause, WaitCounters};
-use crate::tasks::{Criticality, TaskId, Wake};
+use crate::tasks::{Criticality, TaskId, WaitCallback};
 
 /// Longest time for which others make way for critical users of slow devices.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
@@ -283,7 +283,7 @@ impl SharedCache {
 }
 
 /// Wakes those who wait for writes, so that they ask again how they stand.
-impl Wake for SharedCache {
+impl WaitCallback for SharedCache {
     fn wake(&self) {
         // A task between asking and sleeping holds the lock.
         drop(self.cache_state());

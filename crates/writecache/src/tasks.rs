@@ -87,7 +87,7 @@ impl ResourceId {
 }
 
 /// Lets a blocked task ask again how it stands.
-pub trait Wake: Send + Sync {
+pub trait WaitCallback: Send + Sync {
     /// Must not block for long. Called without the graph's lock.
     fn wake(&self);
 }
@@ -98,7 +98,7 @@ pub enum BlockedOn {
     /// A lock, or a signal.
     Resource(ResourceId),
     /// A write that is not durable yet.
-    Write(Arc<dyn Wake>),
+    Write(Arc<dyn WaitCallback>),
 }
 
 #[derive(Default)]
@@ -129,7 +129,7 @@ pub struct TaskGraph {
     pub waits: WaitCounters,
 }
 
-type Wakers = Vec<Arc<dyn Wake>>;
+type Wakers = Vec<Arc<dyn WaitCallback>>;
 
 impl Graph {
     fn holders(&self, id: ResourceId) -> Vec<TaskId> {

@@ -17,7 +17,7 @@ use crate::policy::{Admission, AdmissionPolicy, admit};
 use crate::ring::NoRoom;
 use crate::shared::SharedCache;
 use crate::stats::{ContentKind, WaitCause};
-use crate::tasks::{BlockedOn, BlockedTask, Criticality, TaskId, Wake};
+use crate::tasks::{BlockedOn, BlockedTask, Criticality, TaskId, WaitCallback};
 
 /// Most blocks of a write that are ordered at once.
 const CHUNK_BLOCKS: usize = MOST_BLOCKS as usize;
@@ -201,7 +201,7 @@ impl SharedCache {
         cache_state.check_room(id)?;
         // Registered first, asked afterwards: a critical task that comes later wakes us.
         if blocked.is_none() {
-            let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn Wake>);
+            let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn WaitCallback>);
             *blocked = Some(self.config.tasks.block(task, on).0);
             *criticality = self.criticality(task);
             return Ok(cache_state);
@@ -307,7 +307,7 @@ impl SharedCache {
         let mut cache_state = self.cache_state();
         while cache_state.unsettled(ticket, &mut progress) {
             // Registered first, asked afterwards: a critical task that comes later wakes us.
-            let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn Wake>);
+            let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn WaitCallback>);
             let _registered = blocked.get_or_insert_with(|| self.config.tasks.block(task, on));
             let criticality = self.criticality(task);
             let survey = cache_state.survey(ticket, &mut progress, criticality, most);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use quire_device::{Directory, IoGate, PowerCut};
 use quire_writecache::{
     AdmissionPolicy, AdmissionReason, BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, ResourceId,
-    TaskGraph, TaskId, VolumeLength, VolumeSpec, Wake, WriteCache, WriteContext, critical,
+    TaskGraph, TaskId, VolumeLength, VolumeSpec, WaitCallback, WriteCache, WriteContext, critical,
 };
 use wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
@@ -231,7 +231,7 @@ fn without_inheritance_a_critical_waiter_waits_for_the_slow_device() {
 #[test]
 fn circles_and_crowds_of_tasks_end_the_walk() {
     struct Count(std::sync::atomic::AtomicUsize);
-    impl Wake for Count {
+    impl WaitCallback for Count {
         fn wake(&self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }

@@ -5,7 +5,9 @@ mod wcache;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::{Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
+use quire_device::{
+    Device, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno,
+};
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
 };
@@ -43,7 +45,11 @@ fn witness(homes: &Homes) -> Arc<dyn Device> {
 
 #[test]
 fn when_the_slow_device_dies_writes_go_to_the_log_until_it_is_full() {
-    for (action, full) in [(Action::Write, errno::EIO), (Action::Flush, errno::EIO), (Action::Write, errno::ENOSPC)] {
+    for (action, full) in [
+        (DeviceOperation::Write, errno::EIO),
+        (DeviceOperation::Flush, errno::EIO),
+        (DeviceOperation::Write, errno::ENOSPC),
+    ] {
         let homes = Homes::new();
         let device = faulty(&homes.slow, "data", vec![(FaultTrigger::From(action, 0), InjectedFault::Error(full))]);
         let volume = VolumeSpec { id: DATA, device, growth: VolumeLength::Fixed };
@@ -76,7 +82,7 @@ fn when_the_slow_device_dies_writes_go_to_the_log_until_it_is_full() {
 #[test]
 fn when_the_fast_device_dies_the_cache_goes_on_without_it() {
     let homes = Homes::new();
-    let rules = vec![(FaultTrigger::From(Action::DurableWrite, 6), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(DeviceOperation::DurableWrite, 6), InjectedFault::Error(errno::EIO))];
     let settings = CacheConfig { witness: Some(witness(&homes)), ..config(AdmissionPolicy::Sync) };
     let fast = faulty(&homes.fast, "fast", rules);
     let cache = WriteCache::create(fast, &homes.volumes(), settings.clone()).unwrap();
@@ -102,7 +108,7 @@ fn when_the_fast_device_dies_the_cache_goes_on_without_it() {
 #[test]
 fn without_a_witness_what_the_dead_log_held_is_not_overwritten() {
     let homes = Homes::new();
-    let rules = vec![(FaultTrigger::From(Action::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(DeviceOperation::DurableWrite, 3), InjectedFault::Error(errno::EIO))];
     let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), config(AdmissionPolicy::Sync))
         .unwrap();
     let mut refused = None;
@@ -129,8 +135,8 @@ fn without_a_witness_what_the_dead_log_held_is_not_overwritten() {
 fn blocks_that_were_in_a_dead_fast_device_only_are_named_and_refused() {
     let homes = Homes::new();
     let rules = vec![
-        (FaultTrigger::From(Action::Read, 0), InjectedFault::Error(errno::EIO)),
-        (FaultTrigger::From(Action::DurableWrite, 4), InjectedFault::Error(errno::EIO)),
+        (FaultTrigger::From(DeviceOperation::Read, 0), InjectedFault::Error(errno::EIO)),
+        (FaultTrigger::From(DeviceOperation::DurableWrite, 4), InjectedFault::Error(errno::EIO)),
     ];
     let settings = CacheConfig { witness: Some(witness(&homes)), ..config(AdmissionPolicy::Sync) };
     let cache = WriteCache::create(faulty(&homes.fast, "fast", rules), &homes.volumes(), settings).unwrap();
@@ -217,7 +223,7 @@ fn a_truncation_that_the_dying_log_may_hold_cuts_nothing_off_that_was_written_la
         homes.slow.put("file", &[1; 4 * BLOCK]);
         let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: VolumeLength::Growable };
         // A short record arrives although the device says that it failed, and what is there can be read.
-        let rules = vec![(FaultTrigger::Nth(Action::DurableWrite, number), InjectedFault::Torn(errno::EIO))];
+        let rules = vec![(FaultTrigger::Nth(DeviceOperation::DurableWrite, number), InjectedFault::Torn(errno::EIO))];
         let fast = faulty(&homes.fast, "fast", rules);
         let settings = config(AdmissionPolicy::All);
         let Ok(cache) = WriteCache::create(fast, &[file()], settings.clone()) else { continue };
@@ -245,8 +251,11 @@ fn a_truncation_that_finds_no_room_in_the_log_takes_nothing_away() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 3 * BLOCK]);
     let file = VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: VolumeLength::Growable };
-    let device =
-        faulty(&homes.slow, "log", vec![(FaultTrigger::From(Action::Write, 0), InjectedFault::Error(errno::EIO))]);
+    let device = faulty(
+        &homes.slow,
+        "log",
+        vec![(FaultTrigger::From(DeviceOperation::Write, 0), InjectedFault::Error(errno::EIO))],
+    );
     let dead = VolumeSpec { id: LOG, device, growth: VolumeLength::Fixed };
     let settings = CacheConfig { capacity_bytes: 264 << 10, granule_bytes: Some(4096), ..config(AdmissionPolicy::All) };
     let cache = WriteCache::create(homes.fast(), &[file, dead], settings).unwrap();
@@ -273,8 +282,11 @@ fn a_truncation_that_finds_no_room_in_the_log_takes_nothing_away() {
 fn what_a_slow_device_refused_to_cut_off_does_not_come_back_when_the_file_grows() {
     let homes = Homes::new();
     homes.slow.put("file", &[1; 4 * BLOCK]);
-    let device =
-        faulty(&homes.slow, "file", vec![(FaultTrigger::Nth(Action::Length, 0), InjectedFault::Error(errno::EIO))]);
+    let device = faulty(
+        &homes.slow,
+        "file",
+        vec![(FaultTrigger::Nth(DeviceOperation::Length, 0), InjectedFault::Error(errno::EIO))],
+    );
     let file = |device| VolumeSpec { id: DATA, device, growth: VolumeLength::Growable };
     let cache = WriteCache::create(homes.fast(), &[file(device)], config(AdmissionPolicy::All)).unwrap();
     cache.write(DATA, 0, &block(2), &sync()).unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{
-    Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+    Device, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
@@ -65,7 +65,7 @@ impl Homes {
     /// Both files, of which one takes nothing.
     fn specs(&self, errno: i32) -> Vec<VolumeSpec> {
         let refuse = |action| (FaultTrigger::From(action, 0), InjectedFault::Error(errno));
-        vec![self.refused(vec![refuse(Action::Write), refuse(Action::Length)]), self.other()]
+        vec![self.refused(vec![refuse(DeviceOperation::Write), refuse(DeviceOperation::Length)]), self.other()]
     }
 
     fn sound(&self) -> Vec<VolumeSpec> {
@@ -287,10 +287,10 @@ fn the_power_of_the_fast_device_may_go_at_any_step_of_a_history_with_relocations
 #[test]
 fn the_log_may_refuse_any_read_or_write_of_a_history_with_relocations() {
     let faults = [
-        (Action::DurableWrite, InjectedFault::Error(errno::EIO)),
-        (Action::DurableWrite, InjectedFault::Error(errno::ENOSPC)),
-        (Action::DurableWrite, InjectedFault::Torn(errno::EIO)),
-        (Action::Read, InjectedFault::Error(errno::EIO)),
+        (DeviceOperation::DurableWrite, InjectedFault::Error(errno::EIO)),
+        (DeviceOperation::DurableWrite, InjectedFault::Error(errno::ENOSPC)),
+        (DeviceOperation::DurableWrite, InjectedFault::Torn(errno::EIO)),
+        (DeviceOperation::Read, InjectedFault::Error(errno::EIO)),
     ];
     for (turn, number) in steps_of_sweep(300).enumerate() {
         let (action, fault) = faults[turn % faults.len()];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{
-    Action, Device, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+    Device, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, CriticalReason, VolumeId, VolumeLength, VolumeSpec, WriteCache,
@@ -186,7 +186,7 @@ fn a_fast_device_may_fail_to_read_once_and_nothing_is_lost() {
     for (number, policy) in turns(30) {
         let homes = Homes::new(false);
         let settings = settings(policy, Some(homes.slow.open("witness").unwrap()));
-        let rules = vec![(FaultTrigger::Nth(Action::Read, number), InjectedFault::Error(errno::EIO))];
+        let rules = vec![(FaultTrigger::Nth(DeviceOperation::Read, number), InjectedFault::Error(errno::EIO))];
         let fast = FaultInjector::new(Arc::new(homes.fast.clone()), rules).open("fast").unwrap();
         let cache = WriteCache::create(fast, &[homes.file()], settings.clone()).unwrap();
         let outcome = history(&cache, &settings);
@@ -200,10 +200,10 @@ fn a_fast_device_may_fail_to_read_once_and_nothing_is_lost() {
 #[test]
 fn a_slow_device_may_refuse_any_write_or_flush_and_be_replaced() {
     let faults = [
-        (Action::Write, errno::EIO),
-        (Action::Write, errno::ENOSPC),
-        (Action::Flush, errno::EIO),
-        (Action::Length, errno::EIO),
+        (DeviceOperation::Write, errno::EIO),
+        (DeviceOperation::Write, errno::ENOSPC),
+        (DeviceOperation::Flush, errno::EIO),
+        (DeviceOperation::Length, errno::EIO),
     ];
     for (number, policy) in turns(30) {
         for (action, errno) in faults {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use quire_device::{
-    Action, Device, DeviceError, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, Layer, LayeredDevice,
-    Transfer, errno,
+    Device, DeviceError, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, Layer,
+    LayeredDevice, Transfer, errno,
 };
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, CriticalReason, TaskId, VolumeId, VolumeLength, VolumeSpec, WriteCache,
@@ -38,7 +38,7 @@ impl Layer for FullAndStuck {
     fn run(&self, inner: &dyn Device, transfer: &mut Transfer) -> Result<(), DeviceError> {
         match transfer.extents[0].offset / BLOCK as u64 {
             0 => inner.run(transfer),
-            1 => Err(DeviceError::from_errno(Action::Write, "file", errno::ENOSPC)),
+            1 => Err(DeviceError::from_errno(DeviceOperation::Write, "file", errno::ENOSPC)),
             _ => self.stuck.run(transfer),
         }
     }
@@ -92,8 +92,8 @@ fn a_truncation_that_a_dead_log_may_hold_cuts_nothing_off_that_was_written_once_
         let file = || VolumeSpec { id: DATA, device: homes.slow.open("file").unwrap(), growth: VolumeLength::Growable };
         // A short record arrives although the device says that it failed, and nothing can be read there until the next mount.
         let rules = vec![
-            (FaultTrigger::Nth(Action::DurableWrite, number), InjectedFault::Torn(errno::EIO)),
-            (FaultTrigger::From(Action::Read, 0), InjectedFault::Error(errno::EIO)),
+            (FaultTrigger::Nth(DeviceOperation::DurableWrite, number), InjectedFault::Torn(errno::EIO)),
+            (FaultTrigger::From(DeviceOperation::Read, 0), InjectedFault::Error(errno::EIO)),
         ];
         let fast = FaultInjector::new(Arc::new(homes.fast.clone()), rules).open("fast").unwrap();
         let settings = config(AdmissionPolicy::All);
@@ -185,7 +185,7 @@ fn a_write_behind_a_truncation_of_which_a_full_log_can_never_be_told_fails_and_d
     let gate = IoGate::default();
     let device = gate.before(homes.slow.open("file").unwrap());
     let file = VolumeSpec { id: DATA, device, growth: VolumeLength::Growable };
-    let rules = vec![(FaultTrigger::From(Action::Write, 0), InjectedFault::Error(errno::EIO))];
+    let rules = vec![(FaultTrigger::From(DeviceOperation::Write, 0), InjectedFault::Error(errno::EIO))];
     let device = FaultInjector::new(Arc::new(homes.slow.clone()), rules).open("log").unwrap();
     let dead = VolumeSpec { id: LOG, device, growth: VolumeLength::Fixed };
     let settings = CacheConfig {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use quire_device::{CacheMode, Directory, DiskDirectory, IoEngine};
-use quire_pool::{Advice, MapOptions, Pool, PoolConfig, TierConfig, TierSize};
+use quire_pool::{AccessAdvice, MapOptions, Pool, PoolConfig, TierConfig, TierSize};
 use serde::{Deserialize, Serialize};
 
 use super::counters;
@@ -111,7 +111,7 @@ pub fn open_pages(
     let dir = testbed.path.parent().context("a file has a directory")?;
     let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
     let device = DiskDirectory::new(dir).with(caching, IoEngine::default()).open_to_write(name)?;
-    let map = pool.map(device, MapOptions { advice: Advice::Random, ..MapOptions::default() })?;
+    let map = pool.map(device, MapOptions { advice: AccessAdvice::Random, ..MapOptions::default() })?;
     Ok(GuardedPages::of(Arc::clone(&pool), map))
 }
 

@@ -5,7 +5,7 @@
 
 use super::candidate::Candidate;
 use super::counters;
-use super::results::{Cell, TrialResults};
+use super::results::{ResultCell, TrialResults};
 use super::scale::DbioScale;
 use super::trial::{LOADS, phase_name};
 use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
@@ -38,7 +38,7 @@ fn chart(
     let (clients, phase) = (scale.goal_clients(), phase_name(load, scale.goal_clients()));
     let series = |candidate: Candidate| {
         let point = |&pool_twelfths: &u64| {
-            let value = results.median(Cell { data, pool_twelfths }, candidate, &phase, pick)?;
+            let value = results.median(ResultCell { data, pool_twelfths }, candidate, &phase, pick)?;
             Some((pool_twelfths as f64, value))
         };
         Series { name: candidate.name().to_owned(), points: scale.pools.iter().filter_map(point).collect() }
@@ -65,7 +65,7 @@ mod tests {
         let scale = DbioScale::new(&parse::<DbioArgs>("--data 0.83 --pools 1,6 --clients 2"));
         let mut results = TrialResults::default();
         for (pool_twelfths, per_s) in [(1, 100.0), (6, 200.0)] {
-            let cell = Cell { data: 0.83, pool_twelfths };
+            let cell = ResultCell { data: 0.83, pool_twelfths };
             results.trials.push(trial(cell, Candidate::TwoTiers, 0, "b_c2", per_s));
         }
         let charts = of(&results, &scale);

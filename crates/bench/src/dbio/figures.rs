@@ -5,7 +5,7 @@
 
 use super::candidate::Candidate;
 use super::counters;
-use super::results::{Cell, Comparison, TrialResults};
+use super::results::{Comparison, ResultCell, TrialResults};
 use super::scale::DbioScale;
 use super::trial::{LOADS, phase_name};
 use crate::fastmap::kv::ycsb::YcsbWorkload;
@@ -92,7 +92,7 @@ fn ratio(
     };
     let phase = phase_name(load, clients);
     let of = |candidate, pool_twelfths, pick: fn(&PhaseStats) -> f64| {
-        results.median(Cell { data, pool_twelfths }, candidate, &phase, pick).unwrap_or(f64::NAN)
+        results.median(ResultCell { data, pool_twelfths }, candidate, &phase, pick).unwrap_or(f64::NAN)
     };
     let peer_per_s = of(peer, pool_twelfths[1], PhaseStats::per_s);
     let mut figure = Figure::new(name, spread.median, "x", BetterDirection::Higher)
@@ -203,11 +203,11 @@ type Fact<'a> = (&'static str, &'a dyn Fn(&PhaseStats) -> f64);
 fn line(
     results: &TrialResults,
     scale: &DbioScale,
-    cell: Cell,
+    cell: ResultCell,
     candidate: Candidate,
     (load, clients): (YcsbWorkload, usize),
 ) -> Figure {
-    let Cell { data, pool_twelfths } = cell;
+    let ResultCell { data, pool_twelfths } = cell;
     let name = format!("{} data {data} pool {pool_twelfths}/12 c{clients} {}", load.name(), candidate.name());
     let phase = phase_name(load, clients);
     let of = |pick: &dyn Fn(&PhaseStats) -> f64| results.median(cell, candidate, &phase, pick);
@@ -252,7 +252,7 @@ mod tests {
         let scale = DbioScale::new(&args);
         let mut results = TrialResults::default();
         for (data, pool_twelfths) in [(0.33, 2), (0.33, 6), (0.83, 2), (0.83, 6)] {
-            let cell = Cell { data, pool_twelfths };
+            let cell = ResultCell { data, pool_twelfths };
             for (candidate, per_s) in [(Candidate::Buffered, 100.0), (Candidate::Direct, 50.0), (OURS, 600.0)] {
                 // With small data and a large pool all do the same.
                 let per_s = if data < 0.5 && pool_twelfths == 6 { 1000.0 - per_s / 100.0 } else { per_s };
@@ -266,7 +266,7 @@ mod tests {
                 results.trials.push(TrialResult { cell, candidate, round: 0, outcome });
             }
             let auto = ["b_c1", "b_c8", "a_c1", "a_c8"].map(|name| phase(name, 570.0, &[]));
-            let cell = Cell { data, pool_twelfths: 0 };
+            let cell = ResultCell { data, pool_twelfths: 0 };
             let (candidate, outcome) = (Candidate::AutoSplit, Ok(auto.into()));
             results.trials.push(TrialResult { cell, candidate, round: 0, outcome });
             let bound = ["disk_reads_c1", "disk_reads_c8"].map(|name| phase(name, 900.0, &[]));

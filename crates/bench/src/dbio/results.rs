@@ -10,7 +10,7 @@ use crate::stats::Spread;
 
 /// What a trial was of, beside its candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell {
+pub struct ResultCell {
     /// Data as a multiple of the memory.
     pub data: f64,
     /// The pool's size in twelfths of the memory; 0 where the pool divides the memory by itself.
@@ -21,7 +21,7 @@ pub struct Cell {
 #[derive(Clone, Debug)]
 pub struct TrialResult {
     /// What it was of.
-    pub cell: Cell,
+    pub cell: ResultCell,
     /// Who was tried.
     pub candidate: Candidate,
     /// In which round.
@@ -66,7 +66,7 @@ impl TrialResults {
     }
 
     /// Statistics of the phase called `phase`, of all rounds.
-    pub fn phases(&self, cell: Cell, candidate: Candidate, phase: &str) -> Vec<&PhaseStats> {
+    pub fn phases(&self, cell: ResultCell, candidate: Candidate, phase: &str) -> Vec<&PhaseStats> {
         let outcomes = self.of(candidate, cell.data).filter(|trial| trial.cell == cell);
         let phases = outcomes.filter_map(|trial| trial.outcome.as_ref().ok()).flatten();
         phases.filter(|stats| stats.name == phase).collect()
@@ -75,7 +75,7 @@ impl TrialResults {
     /// The median over all rounds of what `pick` says of a phase.
     pub fn median(
         &self,
-        cell: Cell,
+        cell: ResultCell,
         candidate: Candidate,
         phase: &str,
         pick: impl Fn(&PhaseStats) -> f64,
@@ -84,7 +84,7 @@ impl TrialResults {
         Spread::of(&values).map(|spread| spread.median)
     }
 
-    fn per_s(&self, candidate: Candidate, cell: Cell, phase: &str, round: usize) -> Option<f64> {
+    fn per_s(&self, candidate: Candidate, cell: ResultCell, phase: &str, round: usize) -> Option<f64> {
         let mut trials = self.of(candidate, cell.data);
         let trial = trials.find(|trial| trial.cell == cell && trial.round == round)?;
         trial.outcome.as_ref().ok()?.iter().find(|stats| stats.name == phase).map(PhaseStats::per_s)
@@ -95,8 +95,8 @@ impl TrialResults {
     }
 
     /// All cells, in the order in which they were first tried.
-    pub fn cells(&self) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = Vec::new();
+    pub fn cells(&self) -> Vec<ResultCell> {
+        let mut cells: Vec<ResultCell> = Vec::new();
         for trial in &self.trials {
             if !cells.contains(&trial.cell) {
                 cells.push(trial.cell);
@@ -105,13 +105,13 @@ impl TrialResults {
         cells
     }
 
-    fn cells_of(&self, data: f64) -> impl Iterator<Item = Cell> {
+    fn cells_of(&self, data: f64) -> impl Iterator<Item = ResultCell> {
         self.cells().into_iter().filter(move |cell| cell.data == data)
     }
 
     /// `ours` over `peer` with pools of the same size: the size at which it is most.
     pub fn same_pool(&self, [ours, peer]: [Candidate; 2], data: f64, phase: &str) -> Option<Comparison> {
-        let of_cell = |cell: Cell| {
+        let of_cell = |cell: ResultCell| {
             let ratio = |round| Some(self.per_s(ours, cell, phase, round)? / self.per_s(peer, cell, phase, round)?);
             let ratios: Vec<f64> = (0..self.rounds()).filter_map(ratio).collect();
             Some(Comparison { spread: Spread::of(&ratios)?, pool_twelfths: [cell.pool_twelfths; 2] })
@@ -163,12 +163,12 @@ pub mod tests {
     use super::*;
 
     /// A trial with one phase.
-    pub fn trial(cell: Cell, candidate: Candidate, round: usize, name: &str, per_s: f64) -> TrialResult {
+    pub fn trial(cell: ResultCell, candidate: Candidate, round: usize, name: &str, per_s: f64) -> TrialResult {
         TrialResult { cell, candidate, round, outcome: Ok(vec![phase(name, per_s, &[])]) }
     }
 
-    const fn cell(pool_twelfths: u64) -> Cell {
-        Cell { data: 0.83, pool_twelfths }
+    const fn cell(pool_twelfths: u64) -> ResultCell {
+        ResultCell { data: 0.83, pool_twelfths }
     }
 
     const OURS: Candidate = Candidate::TwoTiers;

@@ -11,7 +11,7 @@ use quire_rng::mix;
 
 use super::CHILD;
 use super::candidate::{Candidate, StoreSpec};
-use super::results::{BoundResult, Cell, TrialResult, TrialResults};
+use super::results::{BoundResult, ResultCell, TrialResult, TrialResults};
 use super::scale::DbioScale;
 use super::store_file::fill;
 use super::trial::TrialSpec;
@@ -71,10 +71,10 @@ impl Schedule<'_> {
                     candidates.reverse();
                 }
                 for candidate in candidates {
-                    self.trial(&spec, &layout, (Cell { data, pool_twelfths }, candidate), round)?;
+                    self.trial(&spec, &layout, (ResultCell { data, pool_twelfths }, candidate), round)?;
                 }
             }
-            self.trial(&spec, &layout, (Cell { data, pool_twelfths: 0 }, Candidate::AutoSplit), round)?;
+            self.trial(&spec, &layout, (ResultCell { data, pool_twelfths: 0 }, Candidate::AutoSplit), round)?;
         }
         std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
     }
@@ -83,10 +83,10 @@ impl Schedule<'_> {
         &mut self,
         plain: &TrialSpec,
         layout: &TreeLayout,
-        (cell, candidate): (Cell, Candidate),
+        (cell, candidate): (ResultCell, Candidate),
         round: usize,
     ) -> anyhow::Result<()> {
-        let Cell { data, pool_twelfths } = cell;
+        let ResultCell { data, pool_twelfths } = cell;
         let (name, rounds) = (candidate.name(), self.scale.rounds);
         let pool = if pool_twelfths == 0 { String::new() } else { format!("pool {pool_twelfths}/12, ") };
         self.progress.say(&format!("round {} of {rounds}: data {data}, {pool}{name}", round + 1));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quire_checkpoint::{
-    BackgroundRestore, Chain, Codec, DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageError, ImageMeta,
-    LinkId, LoadedImage, RestoreOptions, dump, dump_delta, load,
+    BackgroundRestore, Codec, DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageChain, ImageError,
+    ImageMeta, LinkId, LoadedImage, RestoreOptions, dump, dump_delta, load,
 };
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
@@ -190,7 +190,7 @@ pub fn image(directory: &dyn Directory) -> (u64, Pages) {
 
 /// Epoch and pages of the chain, all links of which must be whole.
 pub fn chain(directory: &dyn Directory) -> (u64, Pages) {
-    let chain = Chain::open(directory, NAME).unwrap();
+    let chain = ImageChain::open(directory, NAME).unwrap();
     let info = chain.info();
     assert!(chain.verify(|_, _| {}).unwrap().damage.is_empty());
     let mut loaded = chain.load(&options(), |_, _| {}).unwrap();

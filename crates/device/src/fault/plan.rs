@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quire_sys::transfer::Extent;
 
-use crate::error::{Action, DeviceError};
+use crate::error::{DeviceError, DeviceOperation};
 
-/// When a fault strikes. Writes through a queue or [`crate::Device::run`] are of the kind [`Action::Write`], durable ones of
-/// the kind [`Action::DurableWrite`]; each kind is counted by itself, over all files.
+/// When a fault strikes. Writes through a queue or [`crate::Device::run`] are of the kind [`DeviceOperation::Write`], durable ones of
+/// the kind [`DeviceOperation::DurableWrite`]; each kind is counted by itself, over all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTrigger {
     /// At operation number `n` (from 0) of this kind, once.
-    Nth(Action, u64),
+    Nth(DeviceOperation, u64),
     /// At every operation of this kind from number `n` on.
-    From(Action, u64),
+    From(DeviceOperation, u64),
     /// At every operation of this kind that touches a byte from the first place up to (not with) the second: a bad spot.
-    Within(Action, u64, u64),
+    Within(DeviceOperation, u64, u64),
     /// At everything that goes beyond this many bytes written, durably written and allocated in all: the disk is full.
     Beyond(u64),
 }
@@ -51,7 +51,7 @@ pub(super) struct FaultPlan {
 struct Seen {
     rules: Vec<(FaultTrigger, InjectedFault)>,
     /// Operations so far, by kind.
-    counts: Vec<(Action, u64)>,
+    counts: Vec<(DeviceOperation, u64)>,
     filled_bytes: u64,
     struck: u64,
 }
@@ -76,7 +76,7 @@ impl FaultPlan {
     }
 
     /// Counts an operation on these parts of a file and says what is to become of it.
-    pub(super) fn next(&self, action: Action, parts: &[Extent]) -> Option<InjectedFault> {
+    pub(super) fn next(&self, action: DeviceOperation, parts: &[Extent]) -> Option<InjectedFault> {
         let mut seen = self.seen();
         let index = seen.counts.iter().position(|(known, _)| *known == action).unwrap_or_else(|| {
             seen.counts.push((action, 0));
@@ -84,7 +84,8 @@ impl FaultPlan {
         });
         let number = seen.counts[index].1;
         seen.counts[index].1 += 1;
-        let fills = matches!(action, Action::Write | Action::DurableWrite | Action::Allocate);
+        let fills =
+            matches!(action, DeviceOperation::Write | DeviceOperation::DurableWrite | DeviceOperation::Allocate);
         let reach = seen.filled_bytes + parts.iter().map(|part| part.len as u64).sum::<u64>();
         let strikes = |trigger: &FaultTrigger| match *trigger {
             FaultTrigger::Nth(kind, n) => kind == action && n == number,
@@ -105,7 +106,7 @@ impl FaultPlan {
     }
 
     /// For operations that are done or not.
-    pub(super) fn check(&self, action: Action, file: &str, parts: &[Extent]) -> Result<(), DeviceError> {
+    pub(super) fn check(&self, action: DeviceOperation, file: &str, parts: &[Extent]) -> Result<(), DeviceError> {
         let Some(fault) = self.next(action, parts) else { return Ok(()) };
         let errno = match fault {
             InjectedFault::Error(errno) | InjectedFault::Torn(errno) | InjectedFault::Sectors { errno, .. } => errno,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quire_writecache::TaskId;
 
 use crate::criticality::hints::{CriticalityHint, CriticalityHints};
-use crate::criticality::rules::{CriticalityRules, Verdict};
+use crate::criticality::rules::{CriticalityDecision, CriticalityRules};
 use crate::criticality::server_detector::ServerDetector;
 use crate::criticality::task_cache::{TaskCache, TaskInfo};
 use crate::criticality::unclassified::UnclassifiedPrograms;
@@ -27,21 +27,21 @@ pub enum VerdictSource {
 
 /// Who makes a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller {
+pub struct RequestTask {
     /// The thread.
     pub task: TaskId,
     /// Whether a request waits for it.
-    pub verdict: Verdict,
+    pub verdict: CriticalityDecision,
     /// On what that rests.
     pub source: VerdictSource,
 }
 
-impl Caller {
+impl RequestTask {
     /// What the verdict means while it works at a file, which is a log or is none.
-    pub fn verdict_at(&self, is_log: bool) -> Verdict {
+    pub fn verdict_at(&self, is_log: bool) -> CriticalityDecision {
         match self.verdict {
-            Verdict::Log if is_log => Verdict::Inherits,
-            Verdict::Log => Verdict::Normal,
+            CriticalityDecision::Log if is_log => CriticalityDecision::Inherits,
+            CriticalityDecision::Log => CriticalityDecision::Normal,
             other => other,
         }
     }
@@ -89,18 +89,18 @@ impl Classifier {
     }
 
     /// Who the thread with this number is; `flushes` if it waits for a file to be durable.
-    pub fn classify(&self, thread: u32, flushes: bool) -> Caller {
+    pub fn classify(&self, thread: u32, flushes: bool) -> RequestTask {
         let task = TaskId::external(thread);
         if thread == 0 {
             // The kernel in no task's name: mapped pages on their way back.
-            return Caller { task, verdict: Verdict::Normal, source: VerdictSource::Nothing };
+            return RequestTask { task, verdict: CriticalityDecision::Normal, source: VerdictSource::Nothing };
         }
         let Some(facts) = self.task_cache.facts(thread, &self.rules) else {
-            return Caller { task, verdict: Verdict::Normal, source: VerdictSource::Nothing };
+            return RequestTask { task, verdict: CriticalityDecision::Normal, source: VerdictSource::Nothing };
         };
         if flushes && let Some(server_detector) = &self.server_detector {
             server_detector.flushes(facts.process, thread);
-            let (rule, seen) = (facts.by_rule == Some(Verdict::Critical), self.observed(facts.process));
+            let (rule, seen) = (facts.by_rule == Some(CriticalityDecision::Critical), self.observed(facts.process));
             if facts.by_rule.is_some() {
                 self.confusion_matrix.cells[usize::from(rule)][usize::from(seen)].fetch_add(1, Relaxed);
             }
@@ -115,21 +115,21 @@ impl Classifier {
                 }
             }
         }
-        Caller { task, verdict, source }
+        RequestTask { task, verdict, source }
     }
 
     fn observed(&self, process: u32) -> bool {
         self.server_detector.as_ref().is_some_and(|server_detector| server_detector.answers_requests(process))
     }
 
-    fn on(&self, facts: &TaskInfo) -> (Verdict, VerdictSource) {
+    fn on(&self, facts: &TaskInfo) -> (CriticalityDecision, VerdictSource) {
         if self.hints.name(facts.process, facts.start_ticks, &facts.comm) {
-            return (Verdict::Critical, VerdictSource::CriticalityHint);
+            return (CriticalityDecision::Critical, VerdictSource::CriticalityHint);
         }
         match facts.by_rule {
             Some(verdict) => (verdict, VerdictSource::Rule),
-            None if self.observed(facts.process) => (Verdict::Critical, VerdictSource::Observed),
-            None => (Verdict::Normal, VerdictSource::Nothing),
+            None if self.observed(facts.process) => (CriticalityDecision::Critical, VerdictSource::Observed),
+            None => (CriticalityDecision::Normal, VerdictSource::Nothing),
         }
     }
 
@@ -149,7 +149,7 @@ impl Classifier {
     }
 
     /// What is known of a thread that was seen: its process, that one's name, and its verdict.
-    pub fn described(&self, thread: u32) -> Option<(u32, String, Verdict)> {
+    pub fn described(&self, thread: u32) -> Option<(u32, String, CriticalityDecision)> {
         let facts = self.task_cache.remembered(thread)?;
         let (verdict, _) = self.on(&facts);
         Some((facts.process, facts.comm, verdict))
@@ -168,12 +168,12 @@ mod tests {
         let ruled = classifier(&format!("normal uid={}", quire_sys::task::user_of(own).unwrap()));
         assert_eq!(
             (ruled.classify(own, true).verdict, ruled.classify(own, true).source),
-            (Verdict::Normal, VerdictSource::Rule)
+            (CriticalityDecision::Normal, VerdictSource::Rule)
         );
         ruled.hints.take(&CriticalityHint::Process(own));
         assert_eq!(
             (ruled.classify(own, true).verdict, ruled.classify(own, true).source),
-            (Verdict::Critical, VerdictSource::CriticalityHint)
+            (CriticalityDecision::Critical, VerdictSource::CriticalityHint)
         );
         ruled.hints.take(&CriticalityHint::ForgetProcess(own));
         assert_eq!(ruled.classify(own, true).source, VerdictSource::Rule);
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_verdict_about_logs_means_nothing_at_other_files() {
-        let caller = |verdict| Caller { task: TaskId(1), verdict, source: VerdictSource::Rule };
-        assert_eq!(caller(Verdict::Log).verdict_at(true), Verdict::Inherits);
-        assert_eq!(caller(Verdict::Log).verdict_at(false), Verdict::Normal);
-        for verdict in [Verdict::Critical, Verdict::Inherits, Verdict::Normal] {
+        let caller = |verdict| RequestTask { task: TaskId(1), verdict, source: VerdictSource::Rule };
+        assert_eq!(caller(CriticalityDecision::Log).verdict_at(true), CriticalityDecision::Inherits);
+        assert_eq!(caller(CriticalityDecision::Log).verdict_at(false), CriticalityDecision::Normal);
+        for verdict in [CriticalityDecision::Critical, CriticalityDecision::Inherits, CriticalityDecision::Normal] {
             assert_eq!((caller(verdict).verdict_at(true), caller(verdict).verdict_at(false)), (verdict, verdict));
         }
     }

@@ -8,8 +8,8 @@ use quire_writecache::{
     BlockedOn, BlockedTask, CriticalReason, CriticalScope, HeldResource, ResourceId, TaskGraph, TaskId,
 };
 
-use crate::criticality::classifier::{Caller, VerdictSource};
-use crate::criticality::rules::Verdict;
+use crate::criticality::classifier::{RequestTask, VerdictSource};
+use crate::criticality::rules::CriticalityDecision;
 
 /// Stands for all critical tasks that depend on others in a way that can't be seen.
 const UNSEEN_TASK: TaskId = TaskId((1 << 62) + 1);
@@ -39,7 +39,7 @@ impl CriticalityGraph {
     }
 
     /// The caller stands as its verdict says at a file, which is a log or is none.
-    pub fn boost(&self, caller: &Caller, is_log: bool) -> VerdictScope {
+    pub fn boost(&self, caller: &RequestTask, is_log: bool) -> VerdictScope {
         let reason = match caller.source {
             VerdictSource::CriticalityHint => CriticalReason::Hint,
             VerdictSource::Observed => CriticalReason::Observed,
@@ -47,8 +47,9 @@ impl CriticalityGraph {
         };
         let verdict = caller.verdict_at(is_log);
         VerdictScope {
-            _scope: (verdict == Verdict::Critical).then(|| self.tasks.enter(caller.task, reason)),
-            _hold: (verdict == Verdict::Inherits).then(|| self.tasks.hold(caller.task, self.unseen_resource, false)),
+            _scope: (verdict == CriticalityDecision::Critical).then(|| self.tasks.enter(caller.task, reason)),
+            _hold: (verdict == CriticalityDecision::Inherits)
+                .then(|| self.tasks.hold(caller.task, self.unseen_resource, false)),
         }
     }
 }

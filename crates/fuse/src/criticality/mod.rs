@@ -26,13 +26,15 @@ use std::sync::Arc;
 use quire_writecache::TaskGraph;
 use quire_writecache::critical::{self, ActingTaskGuard};
 
-pub use classifier::Caller;
 use classifier::Classifier;
+pub use classifier::RequestTask;
 use graph::{CriticalityGraph, VerdictScope};
 pub use hints::CriticalityHint;
 pub use lock_waits::{FileOperation, LockWaitStats};
 use lock_waits::{LockWaitDetector, ProcProbe, ServedRequest};
-pub use rules::{CriticalityRules, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, RuleError, SQLITE_RULES, Verdict};
+pub use rules::{
+    CriticalityDecision, CriticalityRules, DEFAULT_RULES, POSTGRESQL_RULES, REDIS_RULES, RuleError, SQLITE_RULES,
+};
 
 /// Knows who is critical.
 pub struct CriticalityTracker {
@@ -74,7 +76,7 @@ impl CriticalityTracker {
     }
 
     /// Who the thread with this number is; `flushes` if it waits for a file to be durable.
-    pub fn classify(&self, thread: u32, flushes: bool) -> Caller {
+    pub fn classify(&self, thread: u32, flushes: bool) -> RequestTask {
         self.classifier.classify(thread, flushes)
     }
 
@@ -86,7 +88,7 @@ impl CriticalityTracker {
     }
 
     /// The calling thread does `operation` for `caller` until the result is dropped.
-    pub fn enter(&self, caller: Caller, operation: FileOperation) -> CallerScope {
+    pub fn enter(&self, caller: RequestTask, operation: FileOperation) -> CallerScope {
         CallerScope {
             _served: self.lock_waits.as_ref().map(|lock_waits| lock_waits.serve(&caller, operation)),
             _acting: critical::act_as(caller.task),
@@ -120,7 +122,7 @@ impl CriticalityTracker {
     }
 
     /// What is known of a thread that was seen: its process, that one's name, and its verdict.
-    pub fn described(&self, thread: u32) -> Option<(u32, String, Verdict)> {
+    pub fn described(&self, thread: u32) -> Option<(u32, String, CriticalityDecision)> {
         self.classifier.described(thread)
     }
 }
@@ -138,15 +140,15 @@ mod tests {
         let task = TaskId::external(77);
         let served = |verdict, is_log| {
             let operation = FileOperation { file: 1, is_log, holds_lock: true };
-            let _entered = criticality.enter(Caller { task, verdict, source: VerdictSource::Rule }, operation);
+            let _entered = criticality.enter(RequestTask { task, verdict, source: VerdictSource::Rule }, operation);
             assert_eq!(critical::current(), task);
             let criticality = tasks.criticality(task);
             (criticality.critical, criticality.inherited)
         };
-        assert_eq!(served(Verdict::Critical, false), (true, false));
-        assert_eq!(served(Verdict::Inherits, false), (false, true));
-        assert_eq!(served(Verdict::Log, true), (false, true));
-        for (verdict, is_log) in [(Verdict::Log, false), (Verdict::Normal, true)] {
+        assert_eq!(served(CriticalityDecision::Critical, false), (true, false));
+        assert_eq!(served(CriticalityDecision::Inherits, false), (false, true));
+        assert_eq!(served(CriticalityDecision::Log, true), (false, true));
+        for (verdict, is_log) in [(CriticalityDecision::Log, false), (CriticalityDecision::Normal, true)] {
             assert_eq!(served(verdict, is_log), (false, false));
         }
         assert!(!tasks.criticality(task).any());

@@ -43,7 +43,7 @@ pub const DEFAULT_RULES: &str = concat!(
 
 /// What is said of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CriticalityDecision {
     /// A request waits for it.
     Critical,
     /// A critical task depends on it in a way that can't be seen.
@@ -110,7 +110,7 @@ pub trait TaskAttributes {
 
 #[derive(Clone, Debug)]
 struct Rule {
-    verdict: Verdict,
+    verdict: CriticalityDecision,
     conditions: Vec<Condition>,
 }
 
@@ -155,10 +155,10 @@ impl CriticalityRules {
         let mut words = words_of(line)?.into_iter();
         let Some(first) = words.next() else { return Ok(()) };
         let verdict = match first.as_str() {
-            "critical" => Verdict::Critical,
-            "inherits" => Verdict::Inherits,
-            "log" => Verdict::Log,
-            "normal" => Verdict::Normal,
+            "critical" => CriticalityDecision::Critical,
+            "inherits" => CriticalityDecision::Inherits,
+            "log" => CriticalityDecision::Log,
+            "normal" => CriticalityDecision::Normal,
             "wal" => return self.add_logs(words),
             other => return Err(format!("{other:?} is no verdict: begin with critical, inherits, log, normal or wal")),
         };
@@ -182,7 +182,7 @@ impl CriticalityRules {
     }
 
     /// What the rules say of a task; `None` if none fits.
-    pub fn verdict(&self, task: &mut dyn TaskAttributes) -> Option<Verdict> {
+    pub fn verdict(&self, task: &mut dyn TaskAttributes) -> Option<CriticalityDecision> {
         self.tasks.iter().find(|rule| rule.is_about(task)).map(|rule| rule.verdict)
     }
 
@@ -304,13 +304,13 @@ mod tests {
         }
     }
 
-    fn built_in(name: &'static str, title: &'static str, main: bool) -> Option<Verdict> {
+    fn built_in(name: &'static str, title: &'static str, main: bool) -> Option<CriticalityDecision> {
         CriticalityRules::built_in().verdict(&mut Task(name, title, main))
     }
 
     #[test]
     fn the_built_in_rules_know_postgres_redis_and_sqlite() {
-        use Verdict::{Critical, Log, Normal};
+        use CriticalityDecision::{Critical, Log, Normal};
         let backend = "postgres: 15/main: alice shop [local] COMMIT";
         assert_eq!(built_in("postgres", backend, false), Some(Critical));
         assert_eq!(built_in("postgres", "postgres: alice shop 10.0.0.1(5) idle", false), Some(Critical));
@@ -349,7 +349,16 @@ mod tests {
         let said =
             |word: &str| CriticalityRules::parse(&format!("{word} comm=x")).unwrap().verdict(&mut Task("x", "", true));
         let words = ["critical", "inherits", "log", "normal"].map(said);
-        assert_eq!(words, [Verdict::Critical, Verdict::Inherits, Verdict::Log, Verdict::Normal].map(Some));
+        assert_eq!(
+            words,
+            [
+                CriticalityDecision::Critical,
+                CriticalityDecision::Inherits,
+                CriticalityDecision::Log,
+                CriticalityDecision::Normal
+            ]
+            .map(Some)
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quire_sys::task;
 
-use crate::criticality::rules::{CriticalityRules, TaskAttributes, TaskField, Verdict};
+use crate::criticality::rules::{CriticalityDecision, CriticalityRules, TaskAttributes, TaskField};
 
 /// How long a number is taken for the same thread without asking.
 const TRUSTED: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ pub struct TaskInfo {
     /// Name of the process.
     pub comm: String,
     /// What the rules say.
-    pub by_rule: Option<Verdict>,
+    pub by_rule: Option<CriticalityDecision>,
 }
 
 struct CachedTask {
@@ -137,7 +137,7 @@ mod tests {
         });
         let number = receive.recv().unwrap();
         let facts = known.facts(number, &rules).unwrap();
-        assert_eq!((facts.process, facts.by_rule), (own, Some(Verdict::Critical)));
+        assert_eq!((facts.process, facts.by_rule), (own, Some(CriticalityDecision::Critical)));
         assert_eq!(known.facts(own, &rules).unwrap().by_rule, None);
         assert!(known.remembered(number).is_some() && known.facts(u32::MAX >> 1, &rules).is_none());
         drop(end);

@@ -10,7 +10,7 @@ use fuser::{Errno, FileAttr, Generation, ReplyEmpty, ReplyEntry, ReplyXattr};
 
 use crate::error::FuseResult;
 use crate::offload_pool::Priority;
-use crate::serve::Server;
+use crate::serve::FuseServer;
 
 /// How long the kernel may believe names and attributes. They change only through it; what it can't know are the space
 /// that a file takes and whatever is done behind its back.
@@ -18,13 +18,13 @@ pub(super) const TTL: Duration = Duration::from_secs(10);
 pub(super) const NO_GENERATION: Generation = Generation(0);
 
 /// A server, as the kernel talks to it.
-pub struct FuseDispatcher(pub Arc<Server>);
+pub struct FuseDispatcher(pub Arc<FuseServer>);
 
 impl FuseDispatcher {
     /// Does `work`, which waits for no flush, where it keeps no other request waiting, then `answer`.
     pub(super) fn dispatch<T>(
         &self,
-        work: impl FnOnce(&Server) -> FuseResult<T> + Send + 'static,
+        work: impl FnOnce(&FuseServer) -> FuseResult<T> + Send + 'static,
         answer: impl FnOnce(FuseResult<T>) + Send + 'static,
     ) {
         self.dispatch_as(|| Priority::Urgent, work, answer);
@@ -34,7 +34,7 @@ impl FuseDispatcher {
     pub(super) fn spread_for<T>(
         &self,
         thread: u32,
-        work: impl FnOnce(&Server) -> FuseResult<T> + Send + 'static,
+        work: impl FnOnce(&FuseServer) -> FuseResult<T> + Send + 'static,
         answer: impl FnOnce(FuseResult<T>) + Send + 'static,
     ) {
         self.dispatch_as(|| self.0.priority_of(thread), work, answer);
@@ -43,7 +43,7 @@ impl FuseDispatcher {
     pub(super) fn dispatch_as<T>(
         &self,
         priority: impl FnOnce() -> Priority,
-        work: impl FnOnce(&Server) -> FuseResult<T> + Send + 'static,
+        work: impl FnOnce(&FuseServer) -> FuseResult<T> + Send + 'static,
         answer: impl FnOnce(FuseResult<T>) + Send + 'static,
     ) {
         match self.0.offload_pool.try_inline() {
@@ -60,7 +60,7 @@ impl FuseDispatcher {
         &self,
         thread: u32,
         reply: ReplyEmpty,
-        work: impl FnOnce(&Server) -> FuseResult<()> + Send + 'static,
+        work: impl FnOnce(&FuseServer) -> FuseResult<()> + Send + 'static,
     ) {
         self.spread_for(thread, work, |result| match result {
             Ok(()) => reply.ok(),
@@ -68,14 +68,18 @@ impl FuseDispatcher {
         });
     }
 
-    pub(super) fn empty(&self, reply: ReplyEmpty, work: impl FnOnce(&Server) -> FuseResult<()> + Send + 'static) {
+    pub(super) fn empty(&self, reply: ReplyEmpty, work: impl FnOnce(&FuseServer) -> FuseResult<()> + Send + 'static) {
         self.dispatch(work, |result| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         });
     }
 
-    pub(super) fn entry(&self, reply: ReplyEntry, work: impl FnOnce(&Server) -> FuseResult<FileAttr> + Send + 'static) {
+    pub(super) fn entry(
+        &self,
+        reply: ReplyEntry,
+        work: impl FnOnce(&FuseServer) -> FuseResult<FileAttr> + Send + 'static,
+    ) {
         self.dispatch(work, |result| match result {
             Ok(attr) => reply.entry(&TTL, &attr, NO_GENERATION),
             Err(error) => reply.error(error),
@@ -86,7 +90,7 @@ impl FuseDispatcher {
         &self,
         reply: ReplyXattr,
         room: u32,
-        work: impl FnOnce(&Server) -> FuseResult<Vec<u8>> + Send + 'static,
+        work: impl FnOnce(&FuseServer) -> FuseResult<Vec<u8>> + Send + 'static,
     ) {
         self.dispatch(work, move |result| match result {
             Ok(value) if room == 0 => reply.size(value.len() as u32),

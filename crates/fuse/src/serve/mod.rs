@@ -1,4 +1,4 @@
-//! Requests of the kernel: [`protocol`] takes them apart, [`dispatch`] says where they are done, and [`Server`] does them.
+//! Requests of the kernel: [`protocol`] takes them apart, [`dispatch`] says where they are done, and [`FuseServer`] does them.
 //!
 //! A few threads read requests and do them in place; those that find too many others waiting for devices hand theirs to
 //! helpers ([`OffloadPool`]). Whatever waits for a device does so in the name of the thread that asked
@@ -19,14 +19,14 @@ use fuser::{Errno, FileAttr};
 use quire_sys::at::{self, Fallocate, InodeType, NewTime, OpenFlags, Whence};
 use quire_writecache::{ContentKind, WriteContext};
 
-use crate::criticality::{Caller, CallerScope, CriticalityTracker, FileOperation, Verdict};
+use crate::criticality::{CallerScope, CriticalityDecision, CriticalityTracker, FileOperation, RequestTask};
 use crate::dirs::OpenDirs;
 use crate::dirty_inodes::DirtyFlags;
-use crate::engine::Engine;
+use crate::engine::MountEngine;
 use crate::error::FuseResult;
 use crate::inodes::Inode;
 use crate::names::{CreateContext, Namespace};
-use crate::nodes::Node;
+use crate::nodes::LookedUpInode;
 use crate::offload_pool::{OffloadPool, Priority};
 use crate::privileges::CAPABILITIES;
 use crate::report::{self, MountInfo};
@@ -73,11 +73,11 @@ pub struct WriteRequest {
 }
 
 /// Everything that serves a mount.
-pub struct Server {
+pub struct FuseServer {
     /// Names.
     pub namespace: Namespace,
     /// Bytes.
-    pub engine: Arc<Engine>,
+    pub engine: Arc<MountEngine>,
     /// Who asks.
     pub criticality: Arc<CriticalityTracker>,
     /// What doesn't change.
@@ -87,13 +87,13 @@ pub struct Server {
     files: OpenFiles,
 }
 
-impl Server {
+impl FuseServer {
     /// A server for the engine's directory, in a process that may have so many files open.
     ///
     /// # Errors
     /// The directory can't be used.
     pub fn new(
-        engine: Arc<Engine>,
+        engine: Arc<MountEngine>,
         criticality: Arc<CriticalityTracker>,
         info: MountInfo,
         open_files: u64,
@@ -112,19 +112,21 @@ impl Server {
     /// Whether a request of `thread` that waits for devices should wait behind others, too.
     fn priority_of(&self, thread: u32) -> Priority {
         match self.criticality.classify(thread, false).verdict {
-            Verdict::Critical | Verdict::Inherits | Verdict::Log => Priority::Urgent,
-            Verdict::Normal => Priority::Ordinary,
+            CriticalityDecision::Critical | CriticalityDecision::Inherits | CriticalityDecision::Log => {
+                Priority::Urgent
+            }
+            CriticalityDecision::Normal => Priority::Ordinary,
         }
     }
 
-    fn context(caller: &Caller, inode: &Inode, is_sync: bool) -> WriteContext {
+    fn context(caller: &RequestTask, inode: &Inode, is_sync: bool) -> WriteContext {
         let content = if inode.is_log() { ContentKind::Log } else { ContentKind::Data };
         WriteContext { task: caller.task, is_sync, content }
     }
 
     /// The calling thread works at a file for `caller` until the result is dropped; `locks` if the kernel keeps the file
     /// locked meanwhile.
-    fn enter(&self, caller: Caller, inode: &Inode, holds_lock: bool) -> CallerScope {
+    fn enter(&self, caller: RequestTask, inode: &Inode, holds_lock: bool) -> CallerScope {
         let file = self.namespace.nodes.number_of(inode.ino);
         self.criticality.enter(caller, FileOperation { file, is_log: inode.is_log(), holds_lock })
     }
@@ -134,7 +136,7 @@ impl Server {
     }
 
     /// The inode of a node, through an open file if there is one.
-    fn open_file_of(&self, node: &Node, handle: Option<u64>) -> FuseResult<Arc<OpenFile>> {
+    fn open_file_of(&self, node: &LookedUpInode, handle: Option<u64>) -> FuseResult<Arc<OpenFile>> {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle)) {
             return Ok(open);
         }

@@ -1,4 +1,4 @@
-//! The kernel's protocol: each request is taken apart, done by a [`Server`], and answered.
+//! The kernel's protocol: each request is taken apart, done by a [`FuseServer`], and answered.
 //!
 //! Relies on `fuser`. Every request runs through the offload pool, so no request keeps others waiting.
 
@@ -22,7 +22,7 @@ use crate::names::CreateContext;
 use crate::nodes::ROOT;
 use crate::offload_pool::Priority;
 use crate::serve::dispatch::{FuseDispatcher, NO_GENERATION, TTL};
-use crate::serve::{Server, SetAttr, WriteRequest};
+use crate::serve::{FuseServer, SetAttr, WriteRequest};
 use crate::xattrs::Credentials;
 
 /// Largest write and read-ahead, in bytes.
@@ -70,7 +70,7 @@ fn nothing() -> FileAttr {
 }
 
 /// Attributes of what can't be looked at; counts as a lookup.
-fn unseen(server: &Server, kind: at::InodeType) -> FileAttr {
+fn unseen(server: &FuseServer, kind: at::InodeType) -> FileAttr {
     let number = server.namespace.nodes.mentioned(kind);
     FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
 }
@@ -544,7 +544,7 @@ impl Filesystem for FuseDispatcher {
 /// Gives the entries from `offset` on to `add`, with the directory's number and the offset behind each, until that says
 /// that its room is used up.
 fn list(
-    server: &Server,
+    server: &FuseServer,
     handle: u64,
     offset: u64,
     add: &mut dyn FnMut(u64, u64, &at::DirectoryEntry) -> FuseResult<bool>,

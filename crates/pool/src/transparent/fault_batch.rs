@@ -9,7 +9,7 @@ use crate::counters::PoolCounter;
 use crate::credits::Credit;
 use crate::mapped_file::MappedFile;
 use crate::page::PageRun;
-use crate::page_state::{LockMode, Parking};
+use crate::page_state::{LockMode, WaitQueue};
 use crate::park::Futex;
 use crate::pool_state::PoolState;
 

@@ -20,7 +20,7 @@ use super::fault_batch::FaultBatch;
 use super::pending_updates::{DIRTY, ENQUEUE, PendingUpdates};
 use super::sequential_detector::SequentialDetector;
 use super::staging::{StagingBuffers, StagingLease};
-use crate::config::Advice;
+use crate::config::AccessAdvice;
 use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
@@ -28,7 +28,7 @@ use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::EventCount;
 use crate::page::PageRun;
-use crate::page_state::{PageStatus, Parking, StateSnapshot};
+use crate::page_state::{PageStatus, StateSnapshot, WaitQueue};
 use crate::park::Futex;
 use crate::paths;
 use crate::pool_state::PoolState;
@@ -174,13 +174,13 @@ impl FaultHandler {
     /// Pages to bring in at a miss of `page`, it included.
     fn run_wanted(&self, page: u64) -> u64 {
         let advice = self.mapped.advice();
-        if advice == Advice::Random {
+        if advice == AccessAdvice::Random {
             return 1;
         }
         // A run in a small pool must not throw out what was read before it.
         let part = (self.shared.credits.total() / 16) as u64;
         let most = u64::from(self.mapped.options.read_ahead_pages).min(self.staging.run_pages()).min(part);
-        self.sequential.missed(page, most, advice == Advice::Sequential)
+        self.sequential.missed(page, most, advice == AccessAdvice::Sequential)
     }
 
     /// Reads `run`, a page or whole ones, into the slot.

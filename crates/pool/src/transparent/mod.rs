@@ -65,7 +65,7 @@ fn refused(source: &std::io::Error) -> PoolError {
 
 impl TransparentMap {
     /// Maps a file as memory, whole. Where a thread goes through it in order, up to [`MapOptions::read_ahead_pages`], but no
-    /// more than 64 KiB, come with one fault; [`Advice::Random`](crate::Advice::Random) has every page come alone.
+    /// more than 64 KiB, come with one fault; [`AccessAdvice::Random`](crate::AccessAdvice::Random) has every page come alone.
     ///
     /// # Errors
     /// [`PoolError::Unsupported`] where userfaultfd is forbidden; otherwise as [`Pool::map`].

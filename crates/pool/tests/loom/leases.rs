@@ -3,7 +3,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use quire_pool::page_state::{LockMode, PageStatus, Parking};
+use quire_pool::page_state::{LockMode, PageStatus, WaitQueue};
 use quire_pool::sync::Ordering;
 
 use super::{OLD, Page, bounded};

@@ -76,7 +76,7 @@ impl Layer for HeapFile {
     fn queue(&self, inner: &Arc<dyn Device>, depth: usize) -> Result<Box<dyn Queue>, DeviceError> {
         if !inner.mode().contains("io_uring") {
             let unsupported = std::io::Error::from(std::io::ErrorKind::Unsupported);
-            return Err(DeviceError::new(quire_device::Action::Open, inner.name(), &unsupported));
+            return Err(DeviceError::new(quire_device::DeviceOperation::Open, inner.name(), &unsupported));
         }
         Ok(Box::new(HeapQueue { inner: inner.queue(depth)?, file: self.clone() }))
     }

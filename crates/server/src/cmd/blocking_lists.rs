@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use quire_store::{End, numbers};
 
-use crate::blocked::Unblock;
+use crate::awaited_keys::UnblockOutcome;
 use crate::cmd::lists::{MultiPop, end, move_element, pop_first};
 use crate::ctx::{CmdError, Ctx};
 use crate::durability::UNBLOCKED;
-use crate::effects::Word;
+use crate::effects::EffectWord;
 
 const NOT_A_TIMEOUT: CmdError = CmdError::fixed("ERR timeout is not a float or out of range");
 const TIMEOUT_TOO_LONG: CmdError = CmdError::fixed("ERR timeout is out of range");
@@ -36,11 +36,11 @@ fn deadline_ms(ctx: &Ctx<'_>, at: usize) -> Result<Option<u64>, CmdError> {
 fn is_over(ctx: &mut Ctx<'_>) -> Result<bool, CmdError> {
     match ctx.wait_ended() {
         None => Ok(false),
-        Some(Unblock::TimeOut) => {
+        Some(UnblockOutcome::TimeOut) => {
             ctx.reply.null_array();
             Ok(true)
         }
-        Some(Unblock::Error) => Err(UNBLOCKED),
+        Some(UnblockOutcome::Error) => Err(UNBLOCKED),
     }
 }
 
@@ -50,8 +50,8 @@ fn wait(ctx: &mut Ctx<'_>, keys: Range<usize>, deadline_ms: Option<u64>) -> Resu
 }
 
 /// The command that takes elements from an end.
-fn pop_at(end: End) -> Word<'static> {
-    Word::Bytes(if end == End::Front { b"LPOP" } else { b"RPOP" })
+fn pop_at(end: End) -> EffectWord<'static> {
+    EffectWord::Bytes(if end == End::Front { b"LPOP" } else { b"RPOP" })
 }
 
 /// BLPOP key … timeout
@@ -71,7 +71,7 @@ fn pop(ctx: &mut Ctx<'_>, end: End) -> Result<(), CmdError> {
         return Ok(());
     }
     match pop_first(ctx, keys.clone(), end, None, None)? {
-        Some(at) => ctx.say_effect(&[pop_at(end), Word::Arg(at)]),
+        Some(at) => ctx.say_effect(&[pop_at(end), EffectWord::Arg(at)]),
         // A transaction doesn't wait.
         None if ctx.client.in_exec => ctx.reply.null_array(),
         None => return wait(ctx, keys, deadline_ms),
@@ -89,7 +89,7 @@ pub fn blmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     // At once, however many: the client waits already, or would, on the keys.
     match pop_first(ctx, keys.clone(), end, Some(count), None)? {
-        Some(at) => ctx.say_effect(&[pop_at(end), Word::Arg(at), Word::Int(count as i64)]),
+        Some(at) => ctx.say_effect(&[pop_at(end), EffectWord::Arg(at), EffectWord::Int(count as i64)]),
         None if ctx.client.in_exec => ctx.reply.null_array(),
         None => return wait(ctx, keys, deadline_ms),
     }
@@ -114,7 +114,8 @@ fn move_or_wait(ctx: &mut Ctx<'_>, from: End, to: End, timeout_at: usize, effect
         return Ok(());
     }
     if move_element(ctx, from, to)? {
-        let words: Vec<Word<'_>> = std::iter::once(Word::Bytes(effect)).chain((1..timeout_at).map(Word::Arg)).collect();
+        let words: Vec<EffectWord<'_>> =
+            std::iter::once(EffectWord::Bytes(effect)).chain((1..timeout_at).map(EffectWord::Arg)).collect();
         ctx.say_effect(&words);
     } else if ctx.client.in_exec {
         ctx.reply.null();

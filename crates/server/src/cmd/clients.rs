@@ -2,8 +2,8 @@
 
 use super::client_filter::{Filter, is_normal};
 use super::connection::{is_name, set_name};
-use crate::blocked::Unblock;
-use crate::client::{Client, Closing, ReplyMode};
+use crate::awaited_keys::UnblockOutcome;
+use crate::client::{Client, CloseState, ReplyMode};
 use crate::clients::Pause;
 use crate::clients::Slot;
 use crate::ctx::{CmdError, Ctx};
@@ -111,7 +111,7 @@ pub fn kill(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     if filter.matches(ctx.client, true, now_ms) {
         // It is told before it goes.
-        ctx.client.closing = Closing::AfterReply;
+        ctx.client.closing = CloseState::AfterReply;
         killed += 1;
     }
     match (old_form, killed) {
@@ -160,9 +160,9 @@ pub fn unpause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// CLIENT UNBLOCK id [TIMEOUT | ERROR]
 pub fn unblock(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let how = match ctx.args.len() {
-        3 => Unblock::TimeOut,
-        4 if ctx.args.is(3, "TIMEOUT") => Unblock::TimeOut,
-        4 if ctx.args.is(3, "ERROR") => Unblock::Error,
+        3 => UnblockOutcome::TimeOut,
+        4 if ctx.args.is(3, "TIMEOUT") => UnblockOutcome::TimeOut,
+        4 if ctx.args.is(3, "ERROR") => UnblockOutcome::Error,
         4 => return Err(CmdError::fixed("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
         _ => return Err(CmdError::SYNTAX),
     };

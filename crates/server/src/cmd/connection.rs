@@ -3,7 +3,7 @@
 use quire_store::DbId;
 
 use crate::COMPATIBLE_VERSION;
-use crate::client::{Client, Closing, ReplyMode};
+use crate::client::{Client, CloseState, ReplyMode};
 use crate::ctx::{CmdError, Ctx};
 use crate::resp::Protocol;
 use quire_store::numbers::parse_i64;
@@ -37,7 +37,7 @@ pub fn echo(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// QUIT
 pub fn quit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    ctx.client.closing = Closing::AfterReply;
+    ctx.client.closing = CloseState::AfterReply;
     ctx.reply.ok();
     Ok(())
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use quire_store::numbers::hex;
-use quire_store::{Expiry, string};
+use quire_store::{ExpiryChange, string};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch::refuse_write;
-use crate::effects::Word;
+use crate::effects::EffectWord;
 use crate::table::WRITE;
 use crate::{persistence, saving};
 
@@ -133,10 +133,13 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         if let Some(size) = size {
             value.resize(size, 0);
         }
-        if let Err(error) = string::set(ctx.store, db, &key, &value, Expiry::Clear) {
-            let rest = (3..ctx.args.len()).map(Word::Arg);
-            let begun: Vec<Word<'_>> =
-                [Word::Arg(0), Word::Arg(1), Word::Bytes(digits.as_bytes())].into_iter().chain(rest).collect();
+        if let Err(error) = string::set(ctx.store, db, &key, &value, ExpiryChange::Clear) {
+            let rest = (3..ctx.args.len()).map(EffectWord::Arg);
+            let begun: Vec<EffectWord<'_>> =
+                [EffectWord::Arg(0), EffectWord::Arg(1), EffectWord::Bytes(digits.as_bytes())]
+                    .into_iter()
+                    .chain(rest)
+                    .collect();
             ctx.say_effect(&begun);
             return Err(error.into());
         }

@@ -3,7 +3,7 @@
 //! Relies on the store, which keeps instants as Unix milliseconds and deletes a key that is given one in the past.
 
 use crate::ctx::{CmdError, Ctx};
-use crate::effects::Word;
+use crate::effects::EffectWord;
 
 /// How a request gives an instant.
 #[derive(Clone, Copy)]
@@ -103,9 +103,9 @@ fn set(ctx: &mut Ctx<'_>, form: ExpireForm) -> Result<(), CmdError> {
 /// Says that the first key was given an instant until which it lives, or was deleted as that has passed.
 pub(super) fn say_expiry(ctx: &mut Ctx<'_>, at_ms: i64) {
     if at_ms <= ctx.store.now_ms() {
-        ctx.say_effect(&[Word::Bytes(b"DEL"), Word::Arg(1)]);
+        ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(1)]);
     } else {
-        ctx.say_effect(&[Word::Bytes(b"PEXPIREAT"), Word::Arg(1), Word::Int(at_ms)]);
+        ctx.say_effect(&[EffectWord::Bytes(b"PEXPIREAT"), EffectWord::Arg(1), EffectWord::Int(at_ms)]);
     }
 }
 

@@ -6,7 +6,7 @@ use quire_store::{LongDouble, StoreError, hash};
 
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
-use crate::effects::Word;
+use crate::effects::EffectWord;
 use crate::resp::Reply;
 
 /// More random fields that may be the same are refused: no client has use for them, and the reply would take all memory.
@@ -174,7 +174,12 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(CmdError::fixed("ERR value is NaN or Infinity"));
     }
     let sum = hash::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?.incr_by_float(ctx.args.at(2), by)?;
-    ctx.say_effect(&[Word::Bytes(b"HSET"), Word::Arg(1), Word::Arg(2), Word::Bytes(sum.as_bytes())]);
+    ctx.say_effect(&[
+        EffectWord::Bytes(b"HSET"),
+        EffectWord::Arg(1),
+        EffectWord::Arg(2),
+        EffectWord::Bytes(sum.as_bytes()),
+    ]);
     ctx.reply.bulk_str(&sum);
     Ok(())
 }

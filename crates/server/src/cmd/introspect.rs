@@ -275,17 +275,17 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
     let is_container = !spec.subcommands.is_empty() && spec.arity < -1;
     match spec.group {
         _ if is_container => {}
-        Group::Generic => names.push("@keyspace"),
-        Group::String => names.push("@string"),
-        Group::Bitmap => names.push("@bitmap"),
-        Group::Hash => names.push("@hash"),
-        Group::Set => names.push("@set"),
-        Group::List => names.push("@list"),
-        Group::Transactions => names.push("@transaction"),
-        Group::Connection => names.push("@connection"),
-        Group::Server if spec.has(CONNECTION) => names.push("@connection"),
-        Group::Server if spec.has(KEYSPACE) => names.push("@keyspace"),
-        Group::Server => {}
+        CommandGroup::Generic => names.push("@keyspace"),
+        CommandGroup::String => names.push("@string"),
+        CommandGroup::Bitmap => names.push("@bitmap"),
+        CommandGroup::Hash => names.push("@hash"),
+        CommandGroup::Set => names.push("@set"),
+        CommandGroup::List => names.push("@list"),
+        CommandGroup::Transactions => names.push("@transaction"),
+        CommandGroup::Connection => names.push("@connection"),
+        CommandGroup::Server if spec.has(CONNECTION) => names.push("@connection"),
+        CommandGroup::Server if spec.has(KEYSPACE) => names.push("@keyspace"),
+        CommandGroup::Server => {}
     }
     if spec.has(ADMIN) {
         names.push("@admin");

@@ -3,7 +3,7 @@
 //!
 //! Relies on the store; databases are chosen as `databases` reads them.
 
-use quire_store::{CopyProgress, Kind};
+use quire_store::{CopyProgress, ValueType};
 
 use crate::blocked::BlockReason;
 use crate::cmd::databases::db_of;
@@ -40,7 +40,7 @@ pub fn del(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn kind(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let kind = ctx.store.kind(ctx.client.db, ctx.args.at(1))?;
     ctx.store.count_read(kind.is_some());
-    ctx.reply.simple(kind.map_or("none", Kind::name));
+    ctx.reply.simple(kind.map_or("none", ValueType::name));
     Ok(())
 }
 

@@ -124,6 +124,6 @@ pub fn shutdown(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     // All is saved that should be; the loop ends after this command, without a reply, and no other command runs.
     ctx.server.ending.request = Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
-    ctx.client.closing = crate::client::Closing::Now;
+    ctx.client.closing = crate::client::CloseState::Now;
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Relies on the store's promise: what exists during a whole scan is passed at least once.
 
-use quire_store::{Kind, StoreError};
+use quire_store::{StoreError, ValueType};
 
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::glob;
@@ -23,7 +23,7 @@ pub(super) struct Filter<'a> {
     /// About how many elements to look at.
     pub count: usize,
     /// Only keys of this type; the inner `None` is a type that no key has.
-    kind: Option<Option<Kind>>,
+    kind: Option<Option<ValueType>>,
 }
 
 impl<'a> Filter<'a> {
@@ -38,7 +38,7 @@ impl<'a> Filter<'a> {
             } else if args.is(at, "MATCH") {
                 filter.pattern = (value != b"*").then_some(value);
             } else if types && args.is(at, "TYPE") {
-                filter.kind = Some(Kind::of_name(value));
+                filter.kind = Some(ValueType::of_name(value));
             } else {
                 return Err(CmdError::SYNTAX);
             }
@@ -51,7 +51,7 @@ impl<'a> Filter<'a> {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
     }
 
-    fn is_kind(&self, kind: Kind) -> bool {
+    fn is_kind(&self, kind: ValueType) -> bool {
         self.kind.is_none_or(|wanted| wanted == Some(kind))
     }
 }

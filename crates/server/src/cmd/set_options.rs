@@ -2,7 +2,7 @@
 //!
 //! Relies on the request's words only, so that a wrong one is found before the store is touched.
 
-use quire_store::Expiry;
+use quire_store::ExpiryChange;
 
 use crate::ctx::{Args, CmdError};
 use quire_store::numbers::parse_i64;
@@ -115,11 +115,11 @@ impl<'a> SetOptions<'a> {
 
 impl ExpiryOption<'_> {
     /// For the store. `command` is named in errors.
-    pub fn expiry(self, now_ms: i64, command: &str) -> Result<Expiry, CmdError> {
+    pub fn expiry(self, now_ms: i64, command: &str) -> Result<ExpiryChange, CmdError> {
         match self {
-            ExpiryOption::Unsaid | ExpiryOption::Persist => Ok(Expiry::Clear),
-            ExpiryOption::Keep => Ok(Expiry::Keep),
-            ExpiryOption::Until(unit, text) => Ok(Expiry::At(instant_ms(text, unit, now_ms, command)?)),
+            ExpiryOption::Unsaid | ExpiryOption::Persist => Ok(ExpiryChange::Clear),
+            ExpiryOption::Keep => Ok(ExpiryChange::Keep),
+            ExpiryOption::Until(unit, text) => Ok(ExpiryChange::At(instant_ms(text, unit, now_ms, command)?)),
         }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Relies on the store for everything but the request's words. Members go from the store's memory straight into the reply.
 
-use quire_store::set::Combination;
-use quire_store::{Member, StoreError, set};
+use quire_store::set::SetOperation;
+use quire_store::{SetMember, StoreError, set};
 
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
-use crate::effects::Word;
+use crate::effects::EffectWord;
 use crate::resp::Reply;
 
 /// More random members that may be the same are refused: no client has use for them, and the reply would take all memory.
@@ -18,10 +18,10 @@ const MOST_RANDOM_BYTES: usize = 1 << 28;
 const RANDOM_AT_ONCE: usize = 1000;
 
 #[inline]
-fn write(reply: &mut Reply, member: Member<'_>) {
+fn write(reply: &mut Reply, member: SetMember<'_>) {
     match member {
-        Member::Int(number) => reply.bulk_int(number),
-        Member::Bytes(bytes) => reply.bulk(bytes),
+        SetMember::Int(number) => reply.bulk_int(number),
+        SetMember::Bytes(bytes) => reply.bulk(bytes),
     }
 }
 
@@ -75,7 +75,7 @@ pub fn scard(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 #[inline]
 pub fn sismember(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let set = set::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
-    let found = set.contains(&Member::Bytes(ctx.args.at(2)))?;
+    let found = set.contains(&SetMember::Bytes(ctx.args.at(2)))?;
     ctx.reply.int(i64::from(found));
     Ok(())
 }
@@ -87,7 +87,7 @@ pub fn smismember(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let start = reply.len();
     reply.array(args.len() - 2);
     for member in args.from(2).iter() {
-        match set.contains(&Member::Bytes(member)) {
+        match set.contains(&SetMember::Bytes(member)) {
             Ok(found) => reply.int(i64::from(found)),
             Err(error) => {
                 reply.truncate(start);
@@ -109,7 +109,7 @@ pub fn smembers(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 #[inline]
 fn reply_set(
     reply: &mut Reply,
-    walk: impl FnOnce(&mut dyn FnMut(Member<'_>) -> bool) -> Result<(), StoreError>,
+    walk: impl FnOnce(&mut dyn FnMut(SetMember<'_>) -> bool) -> Result<(), StoreError>,
 ) -> Result<(), CmdError> {
     let mark = reply.begin_array();
     let mut count = 0;
@@ -127,40 +127,40 @@ fn reply_set(
 
 /// SINTER key …
 pub fn sinter(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine(ctx, Combination::Intersection)
+    combine(ctx, SetOperation::Intersection)
 }
 
 /// SUNION key …
 pub fn sunion(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine(ctx, Combination::Union)
+    combine(ctx, SetOperation::Union)
 }
 
 /// SDIFF key …
 pub fn sdiff(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine(ctx, Combination::Difference)
+    combine(ctx, SetOperation::Difference)
 }
 
-fn combine(ctx: &mut Ctx<'_>, how: Combination) -> Result<(), CmdError> {
+fn combine(ctx: &mut Ctx<'_>, how: SetOperation) -> Result<(), CmdError> {
     let sets = set::views(ctx.store, ctx.client.db, ctx.args.from(1).iter())?;
     reply_set(ctx.reply, |show| set::combine(how, &sets, show))
 }
 
 /// SINTERSTORE destination key …
 pub fn sinterstore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine_into(ctx, Combination::Intersection)
+    combine_into(ctx, SetOperation::Intersection)
 }
 
 /// SUNIONSTORE destination key …
 pub fn sunionstore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine_into(ctx, Combination::Union)
+    combine_into(ctx, SetOperation::Union)
 }
 
 /// SDIFFSTORE destination key …
 pub fn sdiffstore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    combine_into(ctx, Combination::Difference)
+    combine_into(ctx, SetOperation::Difference)
 }
 
-fn combine_into(ctx: &mut Ctx<'_>, how: Combination) -> Result<(), CmdError> {
+fn combine_into(ctx: &mut Ctx<'_>, how: SetOperation) -> Result<(), CmdError> {
     let (db, args) = (ctx.client.db, ctx.args);
     let stored = set::store_combination(ctx.store, db, args.at(1), how, args.from(2).iter())?;
     ctx.reply.int(stored as i64);
@@ -172,7 +172,7 @@ pub fn sintercard(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (end, limit) = cardinality_words(ctx.args)?;
     let sets = set::views(ctx.store, ctx.client.db, ctx.args.iter().take(end).skip(2))?;
     let mut count = 0;
-    set::combine(Combination::Intersection, &sets, |_| {
+    set::combine(SetOperation::Intersection, &sets, |_| {
         count += 1;
         count != limit
     })?;
@@ -231,7 +231,7 @@ pub fn spop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let done = set::pop(ctx.store, db, key, wanted.unwrap_or(1), &mut |member| popped.push(member));
     // Chance must not be asked again: the log is told which members went, even if it failed at a later one.
     match &done {
-        Ok(false) if !popped.is_empty() => ctx.say_effect(&[Word::Bytes(b"DEL"), Word::Arg(1)]),
+        Ok(false) if !popped.is_empty() => ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(1)]),
         Ok(_) | Err(_) => say_removed(ctx, &popped),
     }
     done?;
@@ -307,7 +307,9 @@ fn show_random(ctx: &mut Ctx<'_>, wanted: usize, distinct: bool, limit_bytes: us
 
 /// Says that these members were removed, instead of how many were to be popped.
 fn say_removed(ctx: &mut Ctx<'_>, members: &set::MemberBuffer) {
-    let words: Vec<Word<'_>> =
-        [Word::Bytes(b"SREM"), Word::Arg(1)].into_iter().chain(members.iter().map(Word::Bytes)).collect();
+    let words: Vec<EffectWord<'_>> = [EffectWord::Bytes(b"SREM"), EffectWord::Arg(1)]
+        .into_iter()
+        .chain(members.iter().map(EffectWord::Bytes))
+        .collect();
     ctx.say_effect(&words);
 }

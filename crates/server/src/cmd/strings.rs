@@ -3,14 +3,14 @@
 //! Relies on the store for everything but the request's words. Values go from the store's memory straight into the
 //! reply. A command that replies with what it then changes takes the reply back should the change fail.
 
-use quire_store::{Expiry, Kind, LongDouble, StoreError, string};
+use quire_store::{ExpiryChange, LongDouble, StoreError, ValueType, string};
 
 use crate::blocked::BlockReason;
 use crate::cmd::expire;
 use crate::cmd::range::forward_span;
 use crate::cmd::set_options::{self, ExpiryOption, OptionContext, SetCondition, TimeUnit, instant_ms};
 use crate::ctx::{CmdError, Ctx};
-use crate::effects::Word;
+use crate::effects::EffectWord;
 
 /// GET key
 #[inline]
@@ -28,7 +28,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if ctx.args.len() > 3 {
         return set_with_options(ctx);
     }
-    string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), Expiry::Clear)?;
+    string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), ExpiryChange::Clear)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -48,7 +48,7 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if allowed {
         let done = string::set(ctx.store, db, key, ctx.args.at(2), expiry);
         or_take_back(ctx, start, done)?;
-        if let Expiry::At(at_ms) = expiry {
+        if let ExpiryChange::At(at_ms) = expiry {
             say_set_until(ctx, 2, at_ms);
         }
     }
@@ -62,8 +62,14 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// Says that the word at `value` was set as the value of the first key, which lives until `at_ms`.
 fn say_set_until(ctx: &mut Ctx<'_>, value: usize, at_ms: i64) {
-    let pxat = Word::Bytes(b"PXAT");
-    ctx.say_effect(&[Word::Bytes(b"SET"), Word::Arg(1), Word::Arg(value), pxat, Word::Int(at_ms)]);
+    let pxat = EffectWord::Bytes(b"PXAT");
+    ctx.say_effect(&[
+        EffectWord::Bytes(b"SET"),
+        EffectWord::Arg(1),
+        EffectWord::Arg(value),
+        pxat,
+        EffectWord::Int(at_ms),
+    ]);
 }
 
 /// Replies with the value of the request's first key; true if there is one.
@@ -90,7 +96,7 @@ pub fn setnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let missing = ctx.store.kind(db, key)?.is_none();
     if missing {
-        string::set(ctx.store, db, key, ctx.args.at(2), Expiry::Clear)?;
+        string::set(ctx.store, db, key, ctx.args.at(2), ExpiryChange::Clear)?;
     }
     ctx.reply.int(i64::from(missing));
     Ok(())
@@ -108,7 +114,7 @@ pub fn psetex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn set_for(ctx: &mut Ctx<'_>, unit: TimeUnit, command: &str) -> Result<(), CmdError> {
     let at_ms = instant_ms(ctx.args.at(2), unit, ctx.store.now_ms(), command)?;
-    string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(3), Expiry::At(at_ms))?;
+    string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(3), ExpiryChange::At(at_ms))?;
     say_set_until(ctx, 3, at_ms);
     ctx.reply.ok();
     Ok(())
@@ -131,12 +137,12 @@ pub fn getex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         }
     };
     let done = match (lifetime, expiry) {
-        (_, Expiry::At(at_ms)) => ctx.store.set_expiry(db, key, Some(at_ms)),
+        (_, ExpiryChange::At(at_ms)) => ctx.store.set_expiry(db, key, Some(at_ms)),
         (ExpiryOption::Persist, _) => ctx.store.set_expiry(db, key, None),
         _ => return Ok(()),
     };
     or_take_back(ctx, start, done)?;
-    if let Expiry::At(at_ms) = expiry {
+    if let ExpiryChange::At(at_ms) = expiry {
         expire::say_expiry(ctx, at_ms);
     }
     Ok(())
@@ -156,7 +162,7 @@ pub fn getdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn getset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let start = ctx.reply.len();
     reply_value(ctx)?;
-    let done = string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), Expiry::Clear);
+    let done = string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), ExpiryChange::Clear);
     or_take_back(ctx, start, done)
 }
 
@@ -206,7 +212,9 @@ pub fn msetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn set_pairs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     for at in (1..ctx.args.len()).step_by(2) {
-        if let Err(error) = string::set(ctx.store, ctx.client.db, ctx.args.at(at), ctx.args.at(at + 1), Expiry::Clear) {
+        if let Err(error) =
+            string::set(ctx.store, ctx.client.db, ctx.args.at(at), ctx.args.at(at + 1), ExpiryChange::Clear)
+        {
             ctx.did_only(at);
             return Err(error.into());
         }
@@ -289,12 +297,12 @@ pub fn incrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let Some(by) = LongDouble::parse(ctx.args.at(2)) else {
         // A key of another type is the graver error.
-        let wrong_type = ctx.store.kind(db, key)?.is_some_and(|kind| kind != Kind::String);
+        let wrong_type = ctx.store.kind(db, key)?.is_some_and(|kind| kind != ValueType::String);
         return Err(if wrong_type { CmdError::WRONG_TYPE } else { CmdError::NOT_FLOAT });
     };
     let sum = string::incr_by_float(ctx.store, db, key, by)?;
-    let keep = Word::Bytes(b"KEEPTTL");
-    ctx.say_effect(&[Word::Bytes(b"SET"), Word::Arg(1), Word::Bytes(sum.as_bytes()), keep]);
+    let keep = EffectWord::Bytes(b"KEEPTTL");
+    ctx.say_effect(&[EffectWord::Bytes(b"SET"), EffectWord::Arg(1), EffectWord::Bytes(sum.as_bytes()), keep]);
     ctx.reply.bulk_str(&sum);
     Ok(())
 }

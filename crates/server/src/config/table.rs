@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use quire_store::{Limit, declared_limits};
+use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
-use super::value::{self, Reason};
+use super::value::{self, RejectReason};
 
 /// One directive.
 pub struct Directive {
@@ -31,10 +31,10 @@ enum Setting {
         /// Writes the current value.
         get: fn(&Config) -> Vec<u8>,
         /// Reads and checks a value.
-        set: fn(&mut Config, &[u8]) -> Result<(), Reason>,
+        set: fn(&mut Config, &[u8]) -> Result<(), RejectReason>,
     },
     /// A limit of a type's values, which the store declares.
-    Limit(&'static Limit),
+    EncodingLimit(&'static EncodingLimit),
 }
 
 impl Directive {
@@ -42,7 +42,7 @@ impl Directive {
     pub fn get(&self, config: &Config) -> Vec<u8> {
         match &self.setting {
             Setting::Field { get, .. } => get(config),
-            Setting::Limit(limit) => config.limits.number(limit).to_string().into_bytes(),
+            Setting::EncodingLimit(limit) => config.limits.number(limit).to_string().into_bytes(),
         }
     }
 
@@ -50,10 +50,10 @@ impl Directive {
     ///
     /// # Errors
     /// Why it is refused, in Redis' words where Redis has such a directive.
-    pub fn set(&self, config: &mut Config, value: &[u8]) -> Result<(), Reason> {
+    pub fn set(&self, config: &mut Config, value: &[u8]) -> Result<(), RejectReason> {
         match &self.setting {
             Setting::Field { set, .. } => set(config, value),
-            Setting::Limit(limit) => {
+            Setting::EncodingLimit(limit) => {
                 let number = value::integer(value::text(value)?, limit.min, limit.max)?;
                 config.limits.set(limit, number);
                 Ok(())
@@ -84,7 +84,7 @@ macro_rules! directive {
                     get(config).into_bytes()
                 },
                 set: |config, value| {
-                    let set: fn(&mut Config, &str) -> Result<(), Reason> = $set;
+                    let set: fn(&mut Config, &str) -> Result<(), RejectReason> = $set;
                     set(config, value::text(value)?)
                 },
             },
@@ -564,13 +564,13 @@ static OWN: &[Directive] = &[
 
 /// The directives that the types' limits are set by.
 static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
-    let directive = |limit: &'static Limit| Directive {
+    let directive = |limit: &'static EncodingLimit| Directive {
         name: limit.name,
         aliases: limit.aliases,
         default: Cow::Owned(limit.default.to_string()),
         mutable: MUTABLE,
         doc: limit.doc,
-        setting: Setting::Limit(limit),
+        setting: Setting::EncodingLimit(limit),
     };
     declared_limits().map(directive).collect()
 });

@@ -7,7 +7,7 @@ use quire_store::{Codec, numbers};
 use quire_units::redis;
 
 /// Why a value was refused.
-pub type Reason = Cow<'static, str>;
+pub type RejectReason = Cow<'static, str>;
 
 /// Save when `seconds` have passed and `changes` were made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +111,7 @@ impl std::fmt::Display for ClientMemory {
 }
 
 /// Text that can be a path or a word of a line: UTF-8 without NUL.
-pub fn text(value: &[u8]) -> Result<&str, Reason> {
+pub fn text(value: &[u8]) -> Result<&str, RejectReason> {
     match std::str::from_utf8(value) {
         Ok(text) if !text.contains('\0') => Ok(text),
         Ok(_) => Err("argument must not contain a NUL byte".into()),
@@ -120,7 +120,7 @@ pub fn text(value: &[u8]) -> Result<&str, Reason> {
 }
 
 /// Bytes, or a percentage.
-pub fn client_memory(text: &str) -> Result<ClientMemory, Reason> {
+pub fn client_memory(text: &str) -> Result<ClientMemory, RejectReason> {
     if let Some(number) = text.strip_suffix('%') {
         let percent = numbers::parse_u64(number.as_bytes()).ok_or("argument must be a memory or percent value")?;
         if percent > 100 {
@@ -133,7 +133,7 @@ pub fn client_memory(text: &str) -> Result<ClientMemory, Reason> {
 }
 
 /// `yes` or `no`.
-pub fn boolean(text: &str) -> Result<bool, Reason> {
+pub fn boolean(text: &str) -> Result<bool, RejectReason> {
     match text.to_ascii_lowercase().as_str() {
         "yes" => Ok(true),
         "no" => Ok(false),
@@ -147,7 +147,7 @@ pub fn yes_no(value: bool) -> String {
 }
 
 /// An integer within bounds.
-pub fn integer(text: &str, min: i64, max: i64) -> Result<i64, Reason> {
+pub fn integer(text: &str, min: i64, max: i64) -> Result<i64, RejectReason> {
     let value = numbers::parse_i64(text.as_bytes()).ok_or("argument couldn't be parsed into an integer")?;
     if value < min || value > max {
         return Err(format!("argument must be between {min} and {max} inclusive").into());
@@ -156,7 +156,7 @@ pub fn integer(text: &str, min: i64, max: i64) -> Result<i64, Reason> {
 }
 
 /// A size with a unit, within bounds.
-pub fn memory(text: &str, min: u64, max: u64) -> Result<u64, Reason> {
+pub fn memory(text: &str, min: u64, max: u64) -> Result<u64, RejectReason> {
     let value = redis::parse_bytes(text).ok_or("argument must be a memory value")?;
     if value < min || value > max {
         return Err(format!("argument must be between {min} and {max} inclusive").into());
@@ -165,7 +165,7 @@ pub fn memory(text: &str, min: u64, max: u64) -> Result<u64, Reason> {
 }
 
 /// One of several words.
-pub fn choice<T: Copy>(text: &str, choices: &[(&'static str, T)]) -> Result<T, Reason> {
+pub fn choice<T: Copy>(text: &str, choices: &[(&'static str, T)]) -> Result<T, RejectReason> {
     if let Some((_, value)) = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
         return Ok(*value);
     }
@@ -209,7 +209,7 @@ pub const COMPRESSIONS: &[(&str, Option<Codec>)] =
 const MAX_SAVE_SECONDS: u64 = 1 << 34;
 
 /// `seconds changes` pairs; an empty text means none.
-pub fn save_rules(text: &str) -> Result<Vec<SaveRule>, Reason> {
+pub fn save_rules(text: &str) -> Result<Vec<SaveRule>, RejectReason> {
     let words: Vec<_> = text.split_ascii_whitespace().collect();
     if words.len() % 2 != 0 {
         return Err("Invalid save parameters".into());
@@ -233,7 +233,7 @@ pub fn save_rules_text(rules: &[SaveRule]) -> String {
 }
 
 /// Changes the limits that `text` names: groups of `class hard soft seconds`.
-pub fn output_limits(limits: &mut OutputLimits, text: &str) -> Result<(), Reason> {
+pub fn output_limits(limits: &mut OutputLimits, text: &str) -> Result<(), RejectReason> {
     let words: Vec<_> = text.split_ascii_whitespace().collect();
     if words.len() % 4 != 0 || words.is_empty() {
         return Err("Wrong number of arguments in buffer limit configuration.".into());

@@ -7,8 +7,8 @@ use mio::{Registry as Polled, Token};
 use super::engine::{Engine, token_of};
 use super::listen::AcceptedSocket;
 use super::worker::Worker;
-use crate::blocked::{BlockReason, Blocked};
-use crate::client::{Client, Closing};
+use crate::blocked::{BlockReason, BlockedClient};
+use crate::client::{Client, CloseState};
 use crate::clients::{Connection, Slot};
 
 const TOO_MANY: &str = "ERR max number of clients reached";
@@ -85,7 +85,7 @@ impl Engine {
         if connection.is_held() && connection.input.len() >= HELD_INPUT_BYTES {
             connection.unread = true;
             if failed {
-                connection.client.closing = Closing::Now;
+                connection.client.closing = CloseState::Now;
             }
         } else if !connection.at_end {
             let drained = self.read_once(&mut connection);
@@ -117,7 +117,7 @@ impl Engine {
         connection.output.settle(self.worker.state.durable());
         if failed && connection.output.held_for().is_some() {
             // What it did is in memory and perhaps nowhere else: neither yes nor no would be true.
-            connection.client.closing = Closing::Now;
+            connection.client.closing = CloseState::Now;
         }
         self.worker.state.clients.put_back(slot, connection);
         self.writable(slot);
@@ -148,7 +148,7 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::Interrupted => return false,
             Err(error) => {
                 tracing::debug!(client = connection.client.id, %error, "cannot read");
-                connection.client.closing = Closing::Now;
+                connection.client.closing = CloseState::Now;
                 return true;
             }
         };
@@ -157,7 +157,7 @@ impl Engine {
         worker.state.stats.reads += 1;
         connection.client.stats.input_total_bytes += count as u64;
         connection.client.stats.active_ms = worker.state.clock_ms();
-        if connection.client.closing != Closing::No {
+        if connection.client.closing != CloseState::No {
             // Only its last replies matter; what else it says is dropped.
         } else if connection.input.is_empty() && !connection.is_held() {
             let done = worker.run(&self.scratch[..count], connection);
@@ -184,11 +184,11 @@ impl Engine {
     fn put_back_or_close(&mut self, slot: Slot, mut connection: Box<Connection>) {
         // A client that waits on keys and sends no more is gone, whatever it has sent before that wasn't read yet.
         let ended = connection.at_end || connection.read_closed && connection.is_held();
-        if ended && connection.client.closing == Closing::No {
+        if ended && connection.client.closing == CloseState::No {
             connection.client.closing = closing_at_end(&connection);
         }
         let closing = connection.client.closing;
-        if closing == Closing::Now || closing == Closing::AfterReply && connection.output.is_empty() {
+        if closing == CloseState::Now || closing == CloseState::AfterReply && connection.output.is_empty() {
             self.close(slot, connection);
             return;
         }
@@ -270,14 +270,14 @@ impl Engine {
 
 /// Whether a client that sends no more is done with: when every complete request has been run, and the last one doesn't wait
 /// for what can't come.
-fn closing_at_end(connection: &Connection) -> Closing {
+fn closing_at_end(connection: &Connection) -> CloseState {
     match &connection.client.blocked {
         // Also while something else keeps it from being served.
-        Some(_) if connection.client.waits_on_keys() => Closing::AfterReply,
-        Some(blocked) if blocked.ends_with_input() => Closing::AfterReply,
-        Some(_) => Closing::No,
-        None if connection.at_end => Closing::AfterReply,
-        None => Closing::No,
+        Some(_) if connection.client.waits_on_keys() => CloseState::AfterReply,
+        Some(blocked) if blocked.ends_with_input() => CloseState::AfterReply,
+        Some(_) => CloseState::No,
+        None if connection.at_end => CloseState::AfterReply,
+        None => CloseState::No,
     }
 }
 
@@ -287,7 +287,7 @@ fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writi
         Ok(()) => connection.watches_writing = writing,
         Err(error) => {
             tracing::warn!(%error, "cannot wait for a socket to take more");
-            connection.client.closing = Closing::Now;
+            connection.client.closing = CloseState::Now;
         }
     }
 }
@@ -314,13 +314,13 @@ pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
 }
 
 /// Whether a client waits for its own reading.
-fn is_unread(blocked: Option<Blocked>) -> bool {
+fn is_unread(blocked: Option<BlockedClient>) -> bool {
     blocked.is_some_and(|blocked| blocked.on == BlockReason::Output)
 }
 
 /// Runs what can be run of the requests that wait in a connection.
 fn run_waiting(worker: &mut Worker, connection: &mut Connection) {
-    if connection.client.closing != Closing::No {
+    if connection.client.closing != CloseState::No {
         return;
     }
     let mut input = std::mem::take(&mut connection.input);
@@ -350,6 +350,6 @@ fn check_input(worker: &mut Worker, connection: &mut Connection) {
             "closing a client that reached its query buffer limit"
         );
         worker.state.stats.query_limit_closed += 1;
-        connection.client.closing = Closing::Now;
+        connection.client.closing = CloseState::Now;
     }
 }

@@ -125,7 +125,7 @@ impl Engine {
         for slot in waiting {
             if let Some(mut connection) = state.clients.take(slot) {
                 check_output(&mut connection, state);
-                let ends = connection.client.closing == crate::client::Closing::Now;
+                let ends = connection.client.closing == crate::client::CloseState::Now;
                 state.clients.put_back(slot, connection);
                 if ends {
                     state.clients.doom(slot);

@@ -2,7 +2,7 @@
 //!
 //! Relies on `blocked` for which client waits for what. Each event is announced here by the part of the loop that sees it.
 
-use quire_store::Kind;
+use quire_store::ValueType;
 
 use super::engine::Engine;
 use super::exchange::go_on;
@@ -82,7 +82,7 @@ impl Engine {
         while let Some((db, key)) = self.worker.store.next_ready_key() {
             let mut after = None;
             // Damage of a key is told to the client that uses it.
-            while matches!(self.worker.store.kind(db, &key), Ok(Some(Kind::List)))
+            while matches!(self.worker.store.kind(db, &key), Ok(Some(ValueType::List)))
                 && let Some((place, id)) = self.worker.state.blocked.keys.next_on(db, &key, after)
             {
                 after = Some(place);

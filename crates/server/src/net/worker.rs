@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use quire_store::{Prefetched, Store};
 
-use crate::blocked::{BlockReason, Blocked};
-use crate::client::{Client, Closing, CommandId};
+use crate::blocked::{BlockReason, BlockedClient};
+use crate::client::{Client, CloseState, CommandId};
 use crate::clients::Connection;
 use crate::ctx::{Args, Ctx};
 use crate::dispatch;
@@ -101,7 +101,7 @@ impl Worker {
                 break;
             }
         }
-        if connection.client.closing != Closing::No {
+        if connection.client.closing != CloseState::No {
             done = input.len();
         }
         self.flush(connection);
@@ -201,7 +201,7 @@ impl Worker {
             }
             *done = self.batch.request(index).end;
             let ends_wait = connection.client.waits_on_keys() && self.end_key_wait(&mut connection.client);
-            if connection.client.closing != Closing::No {
+            if connection.client.closing != CloseState::No {
                 return false;
             }
             if ends_copy {
@@ -210,12 +210,12 @@ impl Worker {
             if ends_copy || ends_wait || self.store.has_ready_keys() {
                 // Clients that have waited, for its copy or on keys, come before its next request, which may ask for another copy or take
                 // what they have waited for.
-                connection.client.blocked = Some(Blocked::until_event(BlockReason::Turn));
+                connection.client.blocked = Some(BlockedClient::until_event(BlockReason::Turn));
                 return false;
             }
             if self.reply.len() >= FLUSH_BYTES {
                 self.flush(connection);
-                if connection.client.closing != Closing::No {
+                if connection.client.closing != CloseState::No {
                     return false;
                 }
                 self.state.clock.command_start = Instant::now();
@@ -233,12 +233,12 @@ impl Worker {
     /// How a client waits whose next request may not run yet. If the request has waited on keys, its time goes on; and not at all if
     /// that wait has ended: then it changes nothing, and is only told so.
     #[cold]
-    fn hold(&self, reason: BlockReason, client: &Client) -> Option<Blocked> {
+    fn hold(&self, reason: BlockReason, client: &Client) -> Option<BlockedClient> {
         let wait = if client.waits_on_keys() { self.state.blocked.keys.of(client.id) } else { None };
         match wait {
             Some(wait) if wait.ended(self.state.clock_ms()).is_some() => None,
-            Some(wait) => Some(Blocked { deadline_ms: wait.deadline_ms, ..Blocked::until_event(reason) }),
-            None => Some(Blocked::until_event(reason)),
+            Some(wait) => Some(BlockedClient { deadline_ms: wait.deadline_ms, ..BlockedClient::until_event(reason) }),
+            None => Some(BlockedClient::until_event(reason)),
         }
     }
 
@@ -337,7 +337,7 @@ impl Worker {
         let line = format!("ERR Protocol error: {error}");
         self.state.stats.count_error(line.as_bytes());
         self.reply.error(&line);
-        connection.client.closing = Closing::AfterReply;
+        connection.client.closing = CloseState::AfterReply;
     }
 
     /// Replies to a client that has written are held until the log has it durable, if it is to be so before they are sent.
@@ -366,7 +366,7 @@ impl Worker {
         if connection.client.owes == LOST {
             // What it has written is in memory and nowhere else: neither yes nor no would be true.
             self.reply.truncate(0);
-            connection.client.closing = Closing::Now;
+            connection.client.closing = CloseState::Now;
             return;
         }
         self.hold_if_owed(connection);
@@ -397,7 +397,7 @@ impl Worker {
             limit_bytes = self.reply_limit_bytes(),
             "closing a client whose replies are larger than it may leave unread"
         );
-        client.closing = Closing::Now;
+        client.closing = CloseState::Now;
         self.state.stats.output_limit_closed += 1;
         self.reply.clear(KEPT_REPLY_BYTES);
     }
@@ -421,7 +421,7 @@ impl Worker {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => {
-                    client.closing = Closing::Now;
+                    client.closing = CloseState::Now;
                     break;
                 }
             }
@@ -438,7 +438,7 @@ impl Worker {
 
     /// Gives the reply of a client that waits for durability, if what it waits for has come, or its time has; false while it
     /// waits on.
-    pub fn answer_durability(&mut self, blocked: &Blocked, connection: &mut Connection) -> bool {
+    pub fn answer_durability(&mut self, blocked: &BlockedClient, connection: &mut Connection) -> bool {
         let Some(answer) = durability::answer(&self.state, blocked) else { return false };
         connection.client.owes = 0;
         if !blocked.silent {
@@ -460,7 +460,7 @@ fn write_once(bytes: &[u8], connection: &mut Connection, state: &mut ServerState
         Ok(count) => count,
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
         Err(_) => {
-            connection.client.closing = Closing::Now;
+            connection.client.closing = CloseState::Now;
             return bytes.len();
         }
     };
@@ -487,6 +487,6 @@ pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState)
             "closing a client that does not read its replies"
         );
         state.stats.output_limit_closed += 1;
-        connection.client.closing = Closing::Now;
+        connection.client.closing = CloseState::Now;
     }
 }

@@ -11,7 +11,7 @@ const KEY: Arg = Arg::key("key");
 const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
 
 const fn bitmap(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::Bitmap, since, complexity)
+    spec.group(CommandGroup::Bitmap, since, complexity)
 }
 
 /// The specifications.

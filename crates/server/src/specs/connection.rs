@@ -13,37 +13,37 @@ const O_N_CLIENTS: &str = "O(N) where N is the number of client connections";
 pub static SPECS: &[CommandSpec] = &[
     CommandSpec::new("auth", -2, connection::auth)
         .flags(HANDSHAKE)
-        .group(Group::Connection, "1.0.0", O_1)
+        .group(CommandGroup::Connection, "1.0.0", O_1)
         .summary("Gives the password.")
         .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
         .differs("The only user is `default`."),
     CommandSpec::container("client", CLIENT)
         .flags(NEVER_PAUSED)
-        .group(Group::Connection, "2.4.0", "Depends on subcommand.")
+        .group(CommandGroup::Connection, "2.4.0", "Depends on subcommand.")
         .summary("Container of commands about client connections."),
     CommandSpec::new("echo", 2, connection::echo)
         .flags(LOADING | STALE | FAST)
-        .group(Group::Connection, "1.0.0", O_1)
+        .group(CommandGroup::Connection, "1.0.0", O_1)
         .summary("Returns the message.")
         .args(&[Arg::string("message")]),
     CommandSpec::new("hello", -1, connection::hello)
         .flags(HANDSHAKE)
-        .group(Group::Connection, "6.0.0", O_1)
+        .group(CommandGroup::Connection, "6.0.0", O_1)
         .summary("Chooses the protocol and, if asked to, logs in and names the connection.")
         .args(HELLO),
     CommandSpec::new("ping", -1, connection::ping)
         .flags(FAST | REFUSED_WITH_WRITES)
-        .group(Group::Connection, "1.0.0", O_1)
+        .group(CommandGroup::Connection, "1.0.0", O_1)
         .summary("Answers PONG, or with the message.")
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     CommandSpec::new("quit", -1, connection::quit)
         .flags(HANDSHAKE | NOT_QUEUED)
-        .group(Group::Connection, "1.0.0", O_1)
+        .group(CommandGroup::Connection, "1.0.0", O_1)
         .summary("Closes the connection."),
     CommandSpec::new("reset", 1, connection::reset)
         .flags(HANDSHAKE | NOT_QUEUED)
-        .group(Group::Connection, "6.2.0", O_1)
+        .group(CommandGroup::Connection, "6.2.0", O_1)
         .summary("Puts the connection into the state that it had at its start."),
 ];
 
@@ -60,30 +60,30 @@ static HELLO: &[Arg] = &[Arg::block(
 static CLIENT: &[CommandSpec] = &[
     CommandSpec::new("getname", 2, clients::getname)
         .flags(QUIET)
-        .group(Group::Connection, "2.6.9", O_1)
+        .group(CommandGroup::Connection, "2.6.9", O_1)
         .summary("Tells the connection's name."),
     CommandSpec::new("help", 2, help)
         .flags(LOADING | STALE)
-        .group(Group::Connection, "5.0.0", O_1)
+        .group(CommandGroup::Connection, "5.0.0", O_1)
         .summary("Tells what the subcommands are."),
     CommandSpec::new("id", 2, clients::id)
         .flags(QUIET)
-        .group(Group::Connection, "5.0.0", O_1)
+        .group(CommandGroup::Connection, "5.0.0", O_1)
         .summary("Tells the connection's number."),
     CommandSpec::new("info", 2, clients::info)
         .flags(QUIET)
-        .group(Group::Connection, "6.2.0", O_1)
+        .group(CommandGroup::Connection, "6.2.0", O_1)
         .summary("Tells about the connection.")
         .tips(&["nondeterministic_output"]),
     CommandSpec::new("kill", -3, clients::kill)
         .flags(ADMIN | QUIET)
-        .group(Group::Connection, "2.4.0", O_N_CLIENTS)
+        .group(CommandGroup::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Closes connections.")
         .args(KILL)
         .differs("Of the types only `normal` has clients; MAXAGE as in Redis 7.4."),
     CommandSpec::new("list", -2, clients::list)
         .flags(ADMIN | QUIET)
-        .group(Group::Connection, "2.4.0", O_N_CLIENTS)
+        .group(CommandGroup::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Tells about all connections.")
         .args(&[
             Arg::one_of("normal_master_replica_pubsub", CLIENT_TYPES).token("TYPE").optional().since("5.0.0"),
@@ -93,18 +93,18 @@ static CLIENT: &[CommandSpec] = &[
         .differs("`lib-name` and `lib-ver` as in Redis 7.2."),
     CommandSpec::new("no-evict", 3, clients::no_evict)
         .flags(ADMIN | QUIET)
-        .group(Group::Connection, "7.0.0", O_1)
+        .group(CommandGroup::Connection, "7.0.0", O_1)
         .summary("Excepts the connection from being closed for want of memory.")
         .args(ON_OFF)
         .differs("No connection is closed for want of memory, so it changes nothing but CLIENT LIST."),
     CommandSpec::new("no-touch", 3, clients::no_touch)
         .flags(QUIET)
-        .group(Group::Connection, "7.2.0", O_1)
+        .group(CommandGroup::Connection, "7.2.0", O_1)
         .summary("Chooses whether the connection's reads count as accesses.")
         .args(ON_OFF),
     CommandSpec::new("pause", -3, clients::pause)
         .flags(ADMIN | QUIET)
-        .group(Group::Connection, "2.9.50", O_1)
+        .group(CommandGroup::Connection, "2.9.50", O_1)
         .summary("Makes commands of clients wait.")
         .args(&[
             Arg::int("timeout"),
@@ -113,7 +113,7 @@ static CLIENT: &[CommandSpec] = &[
         .differs("CLIENT itself is never paused, so that CLIENT UNPAUSE always works."),
     CommandSpec::new("reply", 3, clients::reply)
         .flags(QUIET)
-        .group(Group::Connection, "3.2.0", O_1)
+        .group(CommandGroup::Connection, "3.2.0", O_1)
         .summary("Chooses whether commands are replied to.")
         .args(&[Arg::one_of(
             "on_off_skip",
@@ -121,7 +121,7 @@ static CLIENT: &[CommandSpec] = &[
         )]),
     CommandSpec::new("setinfo", 4, clients::setinfo)
         .flags(QUIET)
-        .group(Group::Connection, "7.2.0", O_1)
+        .group(CommandGroup::Connection, "7.2.0", O_1)
         .summary("Tells the server which library the client uses.")
         .args(&[Arg::one_of(
             "attr",
@@ -129,12 +129,12 @@ static CLIENT: &[CommandSpec] = &[
         )]),
     CommandSpec::new("setname", 3, clients::setname)
         .flags(QUIET)
-        .group(Group::Connection, "2.6.9", O_1)
+        .group(CommandGroup::Connection, "2.6.9", O_1)
         .summary("Names the connection.")
         .args(&[Arg::string("connection-name")]),
     CommandSpec::new("unblock", -3, clients::unblock)
         .flags(ADMIN | QUIET)
-        .group(Group::Connection, "5.0.0", "O(log N) where N is the number of client connections")
+        .group(CommandGroup::Connection, "5.0.0", "O(log N) where N is the number of client connections")
         .summary("Ends the waiting of a client that waits in a command.")
         .args(&[
             Arg::int("client-id"),
@@ -142,7 +142,7 @@ static CLIENT: &[CommandSpec] = &[
         ]),
     CommandSpec::new("unpause", 2, clients::unpause)
         .flags(ADMIN | QUIET)
-        .group(Group::Connection, "6.2.0", O_N_CLIENTS)
+        .group(CommandGroup::Connection, "6.2.0", O_N_CLIENTS)
         .summary("Lets paused clients go on."),
 ];
 

@@ -11,7 +11,7 @@ const FLUSH: &[Arg] =
 const fn flushes(name: &'static str, handler: Handler, complexity: &'static str) -> CommandSpec {
     CommandSpec::new(name, -1, handler)
         .flags(WRITE | DANGEROUS | KEYSPACE)
-        .group(Group::Server, "1.0.0", complexity)
+        .group(CommandGroup::Server, "1.0.0", complexity)
         .args(FLUSH)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .differs("Memory is always freed afterwards, in steps between commands.")
@@ -21,7 +21,7 @@ const fn flushes(name: &'static str, handler: Handler, complexity: &'static str)
 pub static SPECS: &[CommandSpec] = &[
     CommandSpec::new("dbsize", 1, databases::dbsize)
         .flags(READONLY | FAST | KEYSPACE)
-        .group(Group::Server, "1.0.0", "O(1)")
+        .group(CommandGroup::Server, "1.0.0", "O(1)")
         .summary("Tells how many keys the database has.")
         .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
     flushes("flushall", databases::flushall, "O(N) where N is the total number of keys in all databases")
@@ -30,13 +30,13 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Deletes all keys of the database."),
     CommandSpec::new("select", 2, databases::select)
         .flags(LOADING | STALE | FAST)
-        .group(Group::Connection, "1.0.0", "O(1)")
+        .group(CommandGroup::Connection, "1.0.0", "O(1)")
         .summary("Chooses the connection's database.")
         .args(&[Arg::int("index")]),
     CommandSpec::new("swapdb", 3, databases::swapdb)
         .flags(WRITE | FAST | DANGEROUS | KEYSPACE)
         .group(
-            Group::Server,
+            CommandGroup::Server,
             "4.0.0",
             "O(N) where N is the count of clients watching or blocking on keys from both databases.",
         )

@@ -19,14 +19,14 @@ const ONLY_KEY: &[Arg] = &[KEY];
 const RANDOM: &[&str] = &["nondeterministic_output"];
 
 const fn sets(name: &'static str, handler: Handler, since: &'static str) -> CommandSpec {
-    CommandSpec::new(name, -3, handler).flags(WRITE | FAST).keys(UPDATES).group(Group::Generic, since, O_1)
+    CommandSpec::new(name, -3, handler).flags(WRITE | FAST).keys(UPDATES).group(CommandGroup::Generic, since, O_1)
 }
 
 const fn tells(name: &'static str, handler: Handler, since: &'static str) -> CommandSpec {
     CommandSpec::new(name, 2, handler)
         .flags(READONLY | FAST)
         .keys(READ)
-        .group(Group::Generic, since, O_1)
+        .group(CommandGroup::Generic, since, O_1)
         .args(ONLY_KEY)
 }
 
@@ -46,7 +46,7 @@ pub static SPECS: &[CommandSpec] = &[
     CommandSpec::new("persist", 2, expire::persist)
         .flags(WRITE | FAST)
         .keys(UPDATES)
-        .group(Group::Generic, "2.2.0", O_1)
+        .group(CommandGroup::Generic, "2.2.0", O_1)
         .summary("Lets a key live for ever.")
         .args(&[KEY]),
     sets("pexpire", expire::pexpire, "2.6.0").summary("Gives a key a time to live, in milliseconds.").args(&[

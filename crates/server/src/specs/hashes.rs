@@ -15,7 +15,7 @@ const UPDATES: &[KeySpec] = &[KeySpec::one(1, RW | UPDATE)];
 const COUNTS: &[KeySpec] = &[KeySpec::one(1, RW | ACCESS | UPDATE)];
 
 const fn hash(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::Hash, since, complexity)
+    spec.group(CommandGroup::Hash, since, complexity)
 }
 
 /// The specifications.

@@ -16,7 +16,7 @@ const RANDOM: &[&str] = &["nondeterministic_output"];
 const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 
 const fn generic(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::Generic, since, complexity)
+    spec.group(CommandGroup::Generic, since, complexity)
 }
 
 /// The specifications.
@@ -137,7 +137,7 @@ const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: 
 static OBJECT: &[CommandSpec] = &[
     about_value("encoding", keys::object_encoding, "Tells how a value is stored."),
     about_value("freq", keys::object_freq, "Tells how often a key is used, where that is counted.")
-        .group(Group::Generic, "4.0.0", O_1)
+        .group(CommandGroup::Generic, "4.0.0", O_1)
         .differs("Never counted, as there is no eviction policy that needs it."),
     generic(CommandSpec::new("help", 2, help), "6.2.0", O_1)
         .flags(LOADING | STALE)

@@ -29,7 +29,7 @@ const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
 const MOVES: &[KeySpec] = &[KeySpec::one(1, RW | ACCESS | DELETE), KeySpec::one(2, RW | INSERT)];
 
 const fn list(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::List, since, complexity)
+    spec.group(CommandGroup::List, since, complexity)
 }
 
 const TIMEOUT: Arg = Arg::double("timeout");

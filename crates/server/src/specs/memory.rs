@@ -5,7 +5,7 @@ use crate::cmd::memory;
 use crate::table::*;
 
 const fn server(spec: CommandSpec, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::Server, "4.0.0", complexity)
+    spec.group(CommandGroup::Server, "4.0.0", complexity)
 }
 
 /// The specifications.

@@ -8,7 +8,7 @@ const OPERATOR: Flags = ADMIN | NOSCRIPT | LOADING | STALE;
 const O_1: &str = "O(1)";
 
 const fn server(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::Server, since, complexity)
+    spec.group(CommandGroup::Server, since, complexity)
 }
 
 const fn helps(since: &'static str) -> CommandSpec {

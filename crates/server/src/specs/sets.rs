@@ -26,7 +26,7 @@ const INTER_STORE: &[KeySpec] = &[KeySpec::one(1, RW | UPDATE), KeySpec::range(2
 const STORE: &[KeySpec] = &[KeySpec::one(1, OW | UPDATE), KeySpec::range(2, -1, 1, RO | ACCESS)];
 
 const fn set(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::Set, since, complexity)
+    spec.group(CommandGroup::Set, since, complexity)
 }
 
 /// The specifications.

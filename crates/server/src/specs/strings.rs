@@ -20,7 +20,7 @@ const CHANGE: &[KeySpec] = &[KeySpec::one(1, RW | ACCESS | UPDATE)];
 const OVERWRITE: &[KeySpec] = &[KeySpec::one(1, OW | UPDATE)];
 
 const fn string(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
-    spec.group(Group::String, since, complexity)
+    spec.group(CommandGroup::String, since, complexity)
 }
 
 /// The specifications.

@@ -4,7 +4,7 @@
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::error::Result;
 use crate::heap::External;
 use crate::keyspace::Keyspace;
@@ -36,7 +36,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Keyspace::exists`].
-    pub fn kind(&mut self, db: DbId, key: &[u8]) -> Result<Option<Kind>> {
+    pub fn kind(&mut self, db: DbId, key: &[u8]) -> Result<Option<ValueType>> {
         let found = self.look_up(db, key)?;
         found.map(|entry| Ok(entry.encoding()?.kind())).transpose()
     }
@@ -278,7 +278,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
-    pub fn scan(&self, db: DbId, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], Kind)) -> Result<u64> {
+    pub fn scan(&self, db: DbId, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], ValueType)) -> Result<u64> {
         let table = &self.dbs[self.db_index(db)?].keys;
         let mut cursor = cursor;
         let mut seen = 0;
@@ -298,11 +298,11 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`Keyspace::scan`].
-    pub fn for_each_key(&self, db: DbId, f: &mut dyn FnMut(&[u8], Kind)) -> Result<()> {
+    pub fn for_each_key(&self, db: DbId, f: &mut dyn FnMut(&[u8], ValueType)) -> Result<()> {
         self.dbs[self.db_index(db)?].keys.for_each(&self.heap.arena, |item| self.show(item, f))
     }
 
-    fn show(&self, item: quire_arena::Handle, f: &mut dyn FnMut(&[u8], Kind)) -> Result<()> {
+    fn show(&self, item: quire_arena::Handle, f: &mut dyn FnMut(&[u8], ValueType)) -> Result<()> {
         let entry = Entry::read(&self.heap.arena, item)?;
         if !self.has_expired(&entry)? {
             f(entry.key(&self.heap.arena)?, entry.encoding()?.kind());

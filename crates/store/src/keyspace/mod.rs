@@ -23,7 +23,7 @@ use siphasher::sip::SipHasher13;
 use crate::config::StoreConfig;
 use crate::db::DbId;
 use crate::effects::{Effects, ExpiredKey};
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::events::{Events, KeyName, Watcher};
 use crate::heap::Heap;
@@ -34,7 +34,7 @@ use crate::keyspace::expiry::Expiration;
 use crate::keyspace::ops::{Ops, OpsOf};
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
-use crate::limits::Limits;
+use crate::limits::EncodingLimits;
 use crate::table::{Hash, beyond, reclaim};
 
 /// Longest string, as Redis' `proto-max-bulk-len` has it.
@@ -64,7 +64,7 @@ pub struct Keyspace {
     databases: u8,
     ops: OpsOf,
     pub(crate) clock: Clock,
-    pub(crate) limits: Limits,
+    pub(crate) limits: EncodingLimits,
     pub(crate) counters: Counters,
     pub(crate) events: Events,
     pub(crate) effects: Effects,
@@ -170,12 +170,12 @@ impl Keyspace {
     }
 
     /// Sets up to what size values are packed, from the next change of each on.
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: EncodingLimits) {
         self.limits = limits;
     }
 
     /// The limits set by [`Keyspace::set_limits`].
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> EncodingLimits {
         self.limits
     }
 
@@ -492,7 +492,7 @@ pub(crate) fn free_entry(heap: &mut Heap, entry: Entry, ops: OpsOf) -> Result<()
 
 /// Refuses an entry of another type.
 #[inline]
-fn check_kind(found: Option<Entry>, kind: Kind) -> Result<Option<Entry>> {
+fn check_kind(found: Option<Entry>, kind: ValueType) -> Result<Option<Entry>> {
     match found {
         Some(entry) if entry.encoding()?.kind() != kind => Err(StoreError::WrongType),
         found => Ok(found),

@@ -11,8 +11,8 @@ use quire_arena::{Arena, Handle};
 use quire_rng::SplitMix64;
 use zerocopy::IntoBytes;
 
-use crate::db::{DbId, Expiry};
-use crate::encoding::{Encoding, Kind};
+use crate::db::{DbId, ExpiryChange};
+use crate::encoding::{Encoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::heap::{External, Heap};
 use crate::keyspace::copying::{Making, Purpose};
@@ -20,7 +20,7 @@ use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
 use crate::keyspace::value_copy::ValueCopy;
 use crate::keyspace::{Keyspace, MemberHasher, check_kind};
-use crate::limits::Limit;
+use crate::limits::EncodingLimit;
 use crate::table::{Hash, TableHead, reclaim};
 
 /// A key's value to be read.
@@ -96,7 +96,7 @@ pub(crate) struct ValueMut<'a> {
 impl Keyspace {
     /// A key's value of one type, to be read. Counts a hit or a miss, and sets the access clock.
     #[inline]
-    pub(crate) fn open(&mut self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<ValueRef<'_>>> {
+    pub(crate) fn open(&mut self, db: DbId, key: &[u8], kind: ValueType) -> Result<Option<ValueRef<'_>>> {
         match check_kind(self.find_to_read(db, key)?, kind)? {
             Some(entry) => Ok(Some(ValueRef::new(self, entry))),
             None => Ok(None),
@@ -106,7 +106,7 @@ impl Keyspace {
     /// The bytes of a key's value of one type. As [`Keyspace::open`] and [`ValueRef::bytes`], but for GET, which should not
     /// pay for a `ValueRef`.
     #[inline]
-    pub(crate) fn read(&mut self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<&[u8]>> {
+    pub(crate) fn read(&mut self, db: DbId, key: &[u8], kind: ValueType) -> Result<Option<&[u8]>> {
         match check_kind(self.find_to_read(db, key)?, kind)? {
             Some(entry) => Ok(Some(entry.value(&self.heap.arena)?)),
             None => Ok(None),
@@ -114,14 +114,14 @@ impl Keyspace {
     }
 
     /// As [`Keyspace::open`], but counts nothing.
-    pub(crate) fn peek(&self, db: DbId, key: &[u8], kind: Kind) -> Result<Option<ValueRef<'_>>> {
+    pub(crate) fn peek(&self, db: DbId, key: &[u8], kind: ValueType) -> Result<Option<ValueRef<'_>>> {
         let found = check_kind(self.peek_entry(db, key)?, kind)?;
         Ok(found.map(|entry| ValueRef::new(self, entry)))
     }
 
     /// A key's value of one type to be changed, or to be made.
     #[inline]
-    pub(crate) fn open_mut<'a>(&'a mut self, db: DbId, key: &'a [u8], kind: Kind) -> Result<ValueMut<'a>> {
+    pub(crate) fn open_mut<'a>(&'a mut self, db: DbId, key: &'a [u8], kind: ValueType) -> Result<ValueMut<'a>> {
         let value = self.open_any_mut(db, key)?;
         check_kind(value.entry, kind)?;
         Ok(value)
@@ -138,7 +138,14 @@ impl Keyspace {
 
     /// Gives a key a value of these bytes, whatever it held before, which is one change.
     #[inline]
-    pub(crate) fn put(&mut self, db: DbId, key: &[u8], encoding: Encoding, bytes: &[u8], expiry: Expiry) -> Result<()> {
+    pub(crate) fn put(
+        &mut self,
+        db: DbId,
+        key: &[u8],
+        encoding: Encoding,
+        bytes: &[u8],
+        expiry: ExpiryChange,
+    ) -> Result<()> {
         let hash = self.hash(key);
         let found = self.find(db, key, hash)?;
         self.put_at(db, (key, hash), found, encoding, bytes, expiry)?;
@@ -156,13 +163,13 @@ impl Keyspace {
         found: Option<Entry>,
         encoding: Encoding,
         bytes: &[u8],
-        expiry: Expiry,
+        expiry: ExpiryChange,
     ) -> Result<Handle> {
         match found {
             Some(entry) if self.overwrite(&entry, encoding, bytes, expiry)? => Ok(entry.handle),
             Some(entry) => self.replace_value(db, entry, encoding, bytes, expiry),
             None => {
-                let expiry = if let Expiry::At(at_ms) = expiry { Some(at_ms) } else { None };
+                let expiry = if let ExpiryChange::At(at_ms) = expiry { Some(at_ms) } else { None };
                 let new = entries::create(self, db, key, hash, EntryLayout::new(encoding, bytes.len(), expiry))?;
                 new.value_mut(&mut self.heap.arena, 0, bytes.len())?.copy_from_slice(bytes);
                 Ok(new.handle)
@@ -216,13 +223,13 @@ impl ValueMut<'_> {
     }
 
     /// What a limit of the value's type is that may be negative.
-    pub(crate) fn number(&self, limit: &Limit) -> i64 {
+    pub(crate) fn number(&self, limit: &EncodingLimit) -> i64 {
         self.keyspace.limits.number(limit)
     }
 
     /// What a limit of the value's type is.
     #[inline]
-    pub(crate) fn limit(&self, limit: &Limit) -> usize {
+    pub(crate) fn limit(&self, limit: &EncodingLimit) -> usize {
         self.keyspace.limits.get(limit)
     }
 
@@ -332,7 +339,7 @@ impl ValueMut<'_> {
     }
 
     /// Makes the value these bytes, whatever it was. Nothing has changed if this fails.
-    pub(crate) fn replace(&mut self, encoding: Encoding, bytes: &[u8], expiry: Expiry) -> Result<()> {
+    pub(crate) fn replace(&mut self, encoding: Encoding, bytes: &[u8], expiry: ExpiryChange) -> Result<()> {
         let new = self.keyspace.put_at(self.db, (self.key, self.hash), self.entry, encoding, bytes, expiry)?;
         self.changed = true;
         self.entry = Some(Entry::read(self.arena(), new)?);
@@ -435,12 +442,12 @@ impl Keyspace {
     /// The common case of replacing a value: the new one has the old one's encoding and size class and no time to live
     /// changes, so the entry is written over with one pass of the barrier. False if that isn't so.
     #[inline(always)]
-    fn overwrite(&mut self, entry: &Entry, encoding: Encoding, bytes: &[u8], expiry: Expiry) -> Result<bool> {
+    fn overwrite(&mut self, entry: &Entry, encoding: Encoding, bytes: &[u8], expiry: ExpiryChange) -> Result<bool> {
         // Any flag but LONG_KEY stands for something that must be looked after.
         let header = entry.header;
         if header.encoding != encoding as u8
             || entry.has(EXTERNAL | ROOMY | RAW | TEXT | EXPIRES)
-            || matches!(expiry, Expiry::At(_))
+            || matches!(expiry, ExpiryChange::At(_))
         {
             return Ok(false);
         }
@@ -465,12 +472,12 @@ impl Keyspace {
         entry: Entry,
         encoding: Encoding,
         bytes: &[u8],
-        expiry: Expiry,
+        expiry: ExpiryChange,
     ) -> Result<Handle> {
         let expiry = match expiry {
-            Expiry::Keep => entry.expiry(&self.heap.arena)?,
-            Expiry::Clear => None,
-            Expiry::At(at_ms) => Some(at_ms),
+            ExpiryChange::Keep => entry.expiry(&self.heap.arena)?,
+            ExpiryChange::Clear => None,
+            ExpiryChange::At(at_ms) => Some(at_ms),
         };
         let table = (self.ops(&entry)?.table)(&self.heap.arena, &entry)?;
         let new = entries::reshape(self, db, entry, EntryLayout::new(encoding, bytes.len(), expiry))?;

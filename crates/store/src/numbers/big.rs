@@ -2,20 +2,20 @@
 
 /// A natural number: 32-bit digits, lowest first, none of them 0 at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Big(Vec<u32>);
+pub(crate) struct BigUint(Vec<u32>);
 
-impl From<u64> for Big {
-    fn from(value: u64) -> Big {
-        let mut big = Big(vec![value as u32, (value >> 32) as u32]);
+impl From<u64> for BigUint {
+    fn from(value: u64) -> BigUint {
+        let mut big = BigUint(vec![value as u32, (value >> 32) as u32]);
         big.trim();
         big
     }
 }
 
-impl Big {
+impl BigUint {
     /// The number that ASCII digits spell.
-    pub(crate) fn from_decimal(digits: &[u8]) -> Big {
-        let mut big = Big(Vec::new());
+    pub(crate) fn from_decimal(digits: &[u8]) -> BigUint {
+        let mut big = BigUint(Vec::new());
         for chunk in digits.chunks(9) {
             let value = chunk.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0'));
             big.times_plus(10u32.pow(chunk.len() as u32), value);
@@ -45,7 +45,7 @@ impl Big {
         self.0.last().map_or(0, |top| self.0.len() as u32 * 32 - top.leading_zeros())
     }
 
-    pub(crate) fn at_least(&self, other: &Big) -> bool {
+    pub(crate) fn at_least(&self, other: &BigUint) -> bool {
         self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev())).is_ge()
     }
 
@@ -64,7 +64,7 @@ impl Big {
     }
 
     /// Subtracts a number that is not larger.
-    pub(crate) fn subtract(&mut self, other: &Big) {
+    pub(crate) fn subtract(&mut self, other: &BigUint) {
         let mut borrow = false;
         for (at, digit) in self.0.iter_mut().enumerate() {
             let (rest, first) = digit.overflowing_sub(other.0.get(at).copied().unwrap_or(0));
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn big(value: u128) -> Big {
-        Big::from_decimal(value.to_string().as_bytes())
+    fn big(value: u128) -> BigUint {
+        BigUint::from_decimal(value.to_string().as_bytes())
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 //! where the hardware's would lose some; nothing of that is visible in 17 decimals. As strtold does, reading also takes
 //! hexadecimal numbers (0x1.8p3).
 
-use crate::numbers::big::Big;
+use crate::numbers::big::BigUint;
 
 /// Longest text that is looked at.
 const TEXT_MAX: usize = 5 * 1024;
@@ -121,7 +121,7 @@ impl LongDouble {
             return if self.negative { "-inf".into() } else { "inf".into() };
         };
         let mut text = if exponent >= 0 {
-            let mut big = Big::from(mantissa);
+            let mut big = BigUint::from(mantissa);
             big.shift_left(exponent as u32);
             big.to_decimal()
         } else {
@@ -211,7 +211,7 @@ fn from_hexadecimal(negative: bool, text: &[u8]) -> Option<LongDouble> {
 }
 
 fn from_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<LongDouble> {
-    let mut top = Big::from_decimal(digits);
+    let mut top = BigUint::from_decimal(digits);
     if top.is_zero() {
         return Some(LongDouble { negative, ..LongDouble::ZERO });
     }
@@ -219,7 +219,7 @@ fn from_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<LongDoub
     if exponent > DECIMAL_MAX || highest < -DECIMAL_MAX {
         return None;
     }
-    let mut bottom = Big::from(1);
+    let mut bottom = BigUint::from(1);
     if exponent >= 0 {
         top.times_ten_to(exponent as u32);
     } else {

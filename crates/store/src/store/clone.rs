@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use quire_arena::Arena;
-use quire_checkpoint::{Chain, ClonedImage};
+use quire_checkpoint::{ClonedImage, ImageChain};
 
 use crate::config::StoreConfig;
 use crate::error::{OpenError, StoreError};
@@ -24,7 +24,7 @@ impl Store {
     /// than allowed.
     pub fn open_clone(config: StoreConfig, place: &ImageLocation) -> Result<(Store, RestoreReport), OpenError> {
         let start = Instant::now();
-        let chain = Chain::open_shared(place.directory(), place.file())?;
+        let chain = ImageChain::open_shared(place.directory(), place.file())?;
         let opened = OpenedChain::of(&chain);
         let options = restore_options(&config, false);
         let ClonedImage { barrier, committed_bytes, check, regions_loaded } = chain.map_shared(&options)?;

@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher13;
 use crate::config::StoreConfig;
 use crate::error::Result;
 use crate::keyspace::{Keyspace, random_u64, root};
-use crate::limits::Limits;
+use crate::limits::EncodingLimits;
 use crate::value::VALUES;
 
 pub use location::ImageLocation;
@@ -79,7 +79,7 @@ impl Default for StoreConfig {
         StoreConfig {
             max_memory_bytes: 64 << 30,
             budget_bytes: 64 << 20,
-            limits: Limits::default(),
+            limits: EncodingLimits::default(),
             databases: 16,
             max_save_bytes_per_s: 0,
             max_deltas: 0,
@@ -173,7 +173,7 @@ fn dataset_of(seed: [u64; 2]) -> u64 {
 #[cfg(test)]
 mod tests {
     use crate::config::StoreConfig;
-    use crate::db::{DbId, Expiry};
+    use crate::db::{DbId, ExpiryChange};
     use crate::store::Store;
     use crate::value::string;
 
@@ -183,7 +183,7 @@ mod tests {
         let mut store = Store::create(config).unwrap();
         store.set_now_ms(1000);
         for key in [b"a", b"b"] {
-            string::set(&mut store, DbId(3), key, b"value", Expiry::At(2000)).unwrap();
+            string::set(&mut store, DbId(3), key, b"value", ExpiryChange::At(2000)).unwrap();
         }
         store.set_noting_expired(true);
         store.set_now_ms(2000);
@@ -208,7 +208,8 @@ mod tests {
                 StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed, ..StoreConfig::default() };
             let mut store = Store::create(config).unwrap();
             for number in 0..200 {
-                string::set(&mut store, DbId(0), format!("key:{number}").as_bytes(), b"value", Expiry::Clear).unwrap();
+                string::set(&mut store, DbId(0), format!("key:{number}").as_bytes(), b"value", ExpiryChange::Clear)
+                    .unwrap();
             }
             (0..40).map(|_| store.random_key(DbId(0)).unwrap()).collect::<Vec<_>>()
         };

@@ -4,7 +4,7 @@
 //! every change since. See `docs/design/incremental.md`.
 
 use quire_arena::{Arena, ArenaError};
-use quire_checkpoint::{Chain, DeltaInfo, DumpSummary, LinkId, MAX_DELTA_PAGES};
+use quire_checkpoint::{DeltaInfo, DumpSummary, ImageChain, LinkId, MAX_DELTA_PAGES};
 use quire_snapshot::PAGE_SIZE;
 
 use crate::store::location::ImageLocation;
@@ -36,7 +36,7 @@ pub(crate) struct DeltaBase {
 
 impl PublishedChain {
     /// The chain that the data was brought back from, if deltas may follow it.
-    pub(crate) fn opened(chain: &Chain, place: &ImageLocation) -> Option<Self> {
+    pub(crate) fn opened(chain: &ImageChain, place: &ImageLocation) -> Option<Self> {
         Some(Self {
             place: place.path(),
             links: chain.links()?,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quire_arena::{Arena, ArenaConfig, ArenaError};
 use quire_checkpoint::{
-    BackgroundRestore, Chain, ImageError, ImageIdentity, ImageInfo, LoadedImage, MappedImage, RestoreOptions,
+    BackgroundRestore, ImageChain, ImageError, ImageIdentity, ImageInfo, LoadedImage, MappedImage, RestoreOptions,
     remove_stale,
 };
 use quire_snapshot::{WriteBarrier, WriteBarrierConfig};
@@ -86,8 +86,8 @@ impl Store {
         let start = Instant::now();
         remove_stale(place.directory(), place.file())?;
         let opened = match accept_damaged {
-            true => Chain::open_damaged(place.directory(), place.file()),
-            false => Chain::open(place.directory(), place.file()).map(|chain| (chain, Vec::new())),
+            true => ImageChain::open_damaged(place.directory(), place.file()),
+            false => ImageChain::open(place.directory(), place.file()).map(|chain| (chain, Vec::new())),
         };
         let (mut chain, salvaged) = match opened {
             Ok(found) => found,
@@ -214,7 +214,7 @@ struct Brought {
 }
 
 impl Brought {
-    fn back(chain: Chain, mode: RestoreMode, options: &RestoreOptions) -> Result<Self, ImageError> {
+    fn back(chain: ImageChain, mode: RestoreMode, options: &RestoreOptions) -> Result<Self, ImageError> {
         Ok(match mode {
             RestoreMode::Map => {
                 let MappedImage { barrier, committed_bytes, restore, damage, regions_loaded, .. } =
@@ -247,7 +247,7 @@ pub(super) struct OpenedChain {
 }
 
 impl OpenedChain {
-    pub(super) fn of(chain: &Chain) -> Self {
+    pub(super) fn of(chain: &ImageChain) -> Self {
         let (info, deltas, newest_epoch) = (chain.info(), chain.deltas().len(), chain.newest_epoch());
         Self { info, deltas, newest_epoch, image: chain.identity() }
     }

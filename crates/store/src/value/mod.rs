@@ -8,14 +8,14 @@ mod varint;
 
 use quire_arena::Handle;
 
-use crate::encoding::{Encoding, Kind};
+use crate::encoding::{Encoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::heap::reclaim::ReclaimState;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::Ops;
 use crate::keyspace::{Values, free_entry};
-use crate::limits::{Limit, Limits};
+use crate::limits::{EncodingLimit, EncodingLimits};
 use crate::table::reclaim::{self, Items, free_object, leave};
 
 /// What the keyspace treats values by.
@@ -35,19 +35,19 @@ fn ops(encoding: Encoding) -> &'static Ops {
 }
 
 /// The limits that the types declare.
-pub fn declared_limits() -> impl Iterator<Item = &'static Limit> {
+pub fn declared_limits() -> impl Iterator<Item = &'static EncodingLimit> {
     let of = |kind| match kind {
-        Kind::String => &[],
-        Kind::Hash => hash::limits::ALL,
-        Kind::Set => set::limits::ALL,
-        Kind::List => list::limits::ALL,
+        ValueType::String => &[],
+        ValueType::Hash => hash::limits::ALL,
+        ValueType::Set => set::limits::ALL,
+        ValueType::List => list::limits::ALL,
     };
-    Kind::ALL.into_iter().flat_map(of)
+    ValueType::ALL.into_iter().flat_map(of)
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::of(declared_limits())
+impl Default for EncodingLimits {
+    fn default() -> EncodingLimits {
+        EncodingLimits::of(declared_limits())
     }
 }
 
@@ -72,16 +72,16 @@ mod tests {
 
     #[test]
     fn each_limit_has_a_place_of_its_own_and_stays_within_its_bound() {
-        let limits: Vec<&Limit> = declared_limits().collect();
+        let limits: Vec<&EncodingLimit> = declared_limits().collect();
         for limit in &limits {
             assert!((limit.min..=limit.max).contains(&limit.default), "{}", limit.name);
-            let set = Limits::default().with(limit, 7);
+            let set = EncodingLimits::default().with(limit, 7);
             for other in &limits {
                 let expected = if other.name == limit.name { 7 } else { other.default };
                 assert_eq!(set.number(other), expected, "{} and {}", limit.name, other.name);
             }
-            assert_eq!(Limits::default().with(limit, usize::MAX).number(limit), limit.max, "{}", limit.name);
-            let mut least = Limits::default();
+            assert_eq!(EncodingLimits::default().with(limit, usize::MAX).number(limit), limit.max, "{}", limit.name);
+            let mut least = EncodingLimits::default();
             least.set(limit, i64::MIN);
             assert_eq!(least.number(limit), limit.min, "{}", limit.name);
         }

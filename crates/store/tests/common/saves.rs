@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quire_store::{DbId, Expiry, RestoreMode, SaveError, SaveSummary, Store, string};
+use quire_store::{DbId, ExpiryChange, RestoreMode, SaveError, SaveSummary, Store, string};
 
 pub const DB: DbId = DbId(0);
 pub const FILE: &str = "dump.quire";
@@ -10,7 +10,7 @@ pub const MODES: [RestoreMode; 2] = [RestoreMode::Map, RestoreMode::Load];
 
 pub fn write(store: &mut Store, number: u32, version: u32) {
     let value = vec![(number + version) as u8; (number * 37 % 1500 + version) as usize];
-    string::set(store, DB, format!("key:{number}").as_bytes(), &value, Expiry::Clear).unwrap();
+    string::set(store, DB, format!("key:{number}").as_bytes(), &value, ExpiryChange::Clear).unwrap();
 }
 
 /// Waits until the save under way has ended.

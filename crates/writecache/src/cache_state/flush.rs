@@ -5,7 +5,7 @@
 //!
 //! Relies on at most one flush of a volume at a time.
 
-use quire_device::{Action, DeviceError};
+use quire_device::{DeviceError, DeviceOperation};
 
 use crate::cache_state::CacheState;
 use crate::ids::{BlockAddr, VolumeId};
@@ -119,7 +119,7 @@ impl CacheState {
     pub fn lose_slow(&mut self, id: VolumeId, error: &DeviceError, now_ns: u64) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         volume.dead.get_or_insert_with(|| error.clone());
-        let poisons = matches!(error.action, Action::Flush | Action::DurableWrite);
+        let poisons = matches!(error.action, DeviceOperation::Flush | DeviceOperation::DurableWrite);
         if error.is_full() && !poisons {
             self.flush.retries.insert((now_ns + RETRY_AFTER_NS, id));
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quire_device::{Action, Device, DeviceError, Directory, MemoryDirectory, PowerCut, errno};
+use quire_device::{Device, DeviceError, DeviceOperation, Directory, MemoryDirectory, PowerCut, errno};
 use quire_rng::SplitMix64;
 
 use crate::buffer_pool::BufferPool;
@@ -354,7 +354,7 @@ impl World {
             Under::Log(..) | Under::Relocation(..) => false,
         };
         let fails = refused || self.faults.sick && self.rng.below(12) == 0;
-        let error = || DeviceError::from_errno(Action::Write, "slow", errno::EIO);
+        let error = || DeviceError::from_errno(DeviceOperation::Write, "slow", errno::EIO);
         let (fast, buffers) = (&*self.fast, &self.buffers);
         match &mut self.under[index] {
             Under::Slow(job, result) if fails => {

@@ -2,7 +2,7 @@
 //!
 //! Relies on [`World`].
 
-use quire_device::{Action, DeviceError, errno};
+use quire_device::{DeviceError, DeviceOperation, errno};
 
 use crate::cache_state::{AppendOutcome, BlockVersion, NextJob};
 use crate::error::CacheError;
@@ -80,7 +80,7 @@ fn log_block(world: &mut World, volume: VolumeId, block: u64) -> bool {
 
 /// The device refuses something.
 fn refuse(world: &mut World, id: VolumeId, errno: i32) {
-    world.cache_state.lose_slow(id, &DeviceError::from_errno(Action::Write, "slow", errno), 0);
+    world.cache_state.lose_slow(id, &DeviceError::from_errno(DeviceOperation::Write, "slow", errno), 0);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn what_a_full_log_can_not_take_of_a_dead_volume_is_not_in_the_way_of_others() {
         world.cache_state.finish_log(&job, &Ok(()), 0);
         block += 1;
     }
-    let gone = DeviceError::from_errno(Action::Write, "slow", errno::EIO);
+    let gone = DeviceError::from_errno(DeviceOperation::Write, "slow", errno::EIO);
     world.cache_state.lose_slow(dead.volume, &gone, 0);
     for block in 0..600 {
         let version = BlockVersion { piece: block_of(1), content: ContentKind::Data };

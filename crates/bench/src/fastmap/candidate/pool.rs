@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use quire_device::{BlockDevice, Device, Directory, DiskDirectory, NullDevice, ReadPattern};
-use quire_pool::{Advice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
+use quire_pool::{AccessAdvice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
 
 use crate::fastmap::pages::{Counters, Page, PageMut, Pages, WordPage};
 use crate::fastmap::testbed::{DeviceKind, PAGE_BYTES, PAGE_WORDS, Testbed};
@@ -68,7 +68,7 @@ fn pool(budget_bytes: u64) -> anyhow::Result<Arc<Pool>> {
 }
 
 fn options(streams: bool) -> MapOptions {
-    let advice = if streams { Advice::Normal } else { Advice::Random };
+    let advice = if streams { AccessAdvice::Normal } else { AccessAdvice::Random };
     MapOptions { advice, ..MapOptions::default() }
 }
 

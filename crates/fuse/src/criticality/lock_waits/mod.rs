@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use quire_writecache::{BlockedTask, HeldResource, TaskId};
 
-use crate::criticality::classifier::Caller;
+use crate::criticality::classifier::RequestTask;
 use crate::criticality::graph::{CriticalityGraph, VerdictScope};
-use crate::criticality::rules::Verdict;
+use crate::criticality::rules::CriticalityDecision;
 
 pub use probe::{ProcProbe, ThreadProbe};
 
@@ -162,17 +162,17 @@ impl LockWaitDetector {
     }
 
     /// `caller` is served until the result is dropped.
-    pub fn serve(&self, caller: &Caller, operation: FileOperation) -> ServedRequest {
+    pub fn serve(&self, caller: &RequestTask, operation: FileOperation) -> ServedRequest {
         let mut served = ServedRequest { shared: Arc::clone(&self.shared), thread: None, request: None };
         let Some(thread) = u32::try_from(caller.task.0).ok().filter(|&thread| thread != 0) else { return served };
         let mut state = self.shared.state();
-        if caller.verdict == Verdict::Normal {
+        if caller.verdict == CriticalityDecision::Normal {
             state.threads.remove(&thread);
         } else {
             state.hear(thread).served += usize::from(operation.holds_lock);
             served.thread = operation.holds_lock.then_some(thread);
         }
-        if operation.holds_lock && caller.verdict_at(operation.is_log) == Verdict::Normal {
+        if operation.holds_lock && caller.verdict_at(operation.is_log) == CriticalityDecision::Normal {
             let number = state.number();
             let FileOperation { file, is_log, .. } = operation;
             let request = Request { file, is_log, holder: caller.task, began: Instant::now(), wait: None };

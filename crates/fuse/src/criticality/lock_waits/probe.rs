@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use quire_sys::{at, task};
 
-use crate::criticality::classifier::{Caller, Classifier};
+use crate::criticality::classifier::{Classifier, RequestTask};
 
 /// What was seen of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub trait ThreadProbe: Send + Sync {
     /// What a thread does now.
     fn look(&self, thread: u32) -> ProbeResult;
     /// Who it is.
-    fn caller(&self, thread: u32) -> Caller;
+    fn caller(&self, thread: u32) -> RequestTask;
 }
 
 /// As the system tells it.
@@ -75,7 +75,7 @@ impl ThreadProbe for ProcProbe {
         }
     }
 
-    fn caller(&self, thread: u32) -> Caller {
+    fn caller(&self, thread: u32) -> RequestTask {
         self.classifier.classify(thread, false)
     }
 }

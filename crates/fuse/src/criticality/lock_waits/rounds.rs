@@ -11,7 +11,7 @@ use quire_writecache::{BlockedOn, ResourceId, TaskId};
 
 use super::probe::ProbeResult;
 use super::{LONG, LOOKS, Request, Shared, State, Wait};
-use crate::criticality::rules::Verdict;
+use crate::criticality::rules::CriticalityDecision;
 
 /// Between two rounds, at least and at most.
 const PERIODS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(20)];
@@ -146,8 +146,8 @@ impl Shared {
     /// A thread sleeps on the lock that a request holds.
     fn wait(&self, thread: u32, long: &mut LongRequest) {
         let caller = self.probe.caller(thread);
-        if caller.verdict_at(long.is_log) == Verdict::Normal {
-            if caller.verdict == Verdict::Normal {
+        if caller.verdict_at(long.is_log) == CriticalityDecision::Normal {
+            if caller.verdict == CriticalityDecision::Normal {
                 self.state().threads.remove(&thread);
             }
             return;

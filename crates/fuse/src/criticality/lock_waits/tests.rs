@@ -14,18 +14,18 @@ impl ThreadProbe for Scene {
         self.0.lock().unwrap().get(&thread).copied().unwrap_or(ProbeResult::Elsewhere)
     }
 
-    fn caller(&self, thread: u32) -> Caller {
+    fn caller(&self, thread: u32) -> RequestTask {
         caller(thread)
     }
 }
 
-fn caller(thread: u32) -> Caller {
+fn caller(thread: u32) -> RequestTask {
     let verdict = match thread {
-        ..100 => Verdict::Critical,
-        100..200 => Verdict::Log,
-        _ => Verdict::Normal,
+        ..100 => CriticalityDecision::Critical,
+        100..200 => CriticalityDecision::Log,
+        _ => CriticalityDecision::Normal,
     };
-    Caller { task: TaskId::external(thread), verdict, source: VerdictSource::Rule }
+    RequestTask { task: TaskId::external(thread), verdict, source: VerdictSource::Rule }
 }
 
 const CRITICAL: u32 = 7;

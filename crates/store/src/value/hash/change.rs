@@ -2,8 +2,8 @@
 //!
 //! Relies on `ValueMut` for writing back what is changed here, and for telling it.
 
-use crate::db::{DbId, Expiry};
-use crate::encoding::{Encoding, HashEncoding, Kind};
+use crate::db::{DbId, ExpiryChange};
+use crate::encoding::{Encoding, HashEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entries::check_len;
@@ -27,7 +27,7 @@ pub struct HashMut<'a> {
 /// As [`super::get`].
 #[inline]
 pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<HashMut<'a>> {
-    Ok(HashMut { value: keyspace.open_mut(db, key, Kind::Hash)? })
+    Ok(HashMut { value: keyspace.open_mut(db, key, ValueType::Hash)? })
 }
 
 /// As [`HashMut::set`], for one field.
@@ -165,7 +165,7 @@ impl HashMut<'_> {
         let mut scratch = self.value.take_scratch();
         let written =
             self.value.get().map_or(Ok(&[][..]), |hash| hash.bytes()).and_then(|old| write(&mut scratch, old));
-        let done = written.and_then(|()| self.value.replace(Encoding::PackedHash, &scratch, Expiry::Keep));
+        let done = written.and_then(|()| self.value.replace(Encoding::PackedHash, &scratch, ExpiryChange::Keep));
         self.value.give_scratch(scratch);
         done
     }

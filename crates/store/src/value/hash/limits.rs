@@ -1,11 +1,11 @@
 //! The limits up to which hashes are packed.
 
-use crate::encoding::Kind;
-use crate::limits::Limit;
+use crate::encoding::ValueType;
+use crate::limits::EncodingLimit;
 
 /// A hash of more fields becomes a table.
-pub const MAX_PACKED_FIELDS: Limit = Limit {
-    kind: Kind::Hash,
+pub const MAX_PACKED_FIELDS: EncodingLimit = EncodingLimit {
+    kind: ValueType::Hash,
     slot: 0,
     name: "hash-max-listpack-entries",
     aliases: &["hash-max-ziplist-entries"],
@@ -16,8 +16,8 @@ pub const MAX_PACKED_FIELDS: Limit = Limit {
 };
 
 /// A hash with a longer field or value becomes a table.
-pub const MAX_PACKED_LEN: Limit = Limit {
-    kind: Kind::Hash,
+pub const MAX_PACKED_LEN: EncodingLimit = EncodingLimit {
+    kind: ValueType::Hash,
     slot: 1,
     name: "hash-max-listpack-value",
     aliases: &["hash-max-ziplist-value"],
@@ -28,4 +28,4 @@ pub const MAX_PACKED_LEN: Limit = Limit {
 };
 
 /// All of them.
-pub(crate) static ALL: &[Limit] = &[MAX_PACKED_FIELDS, MAX_PACKED_LEN];
+pub(crate) static ALL: &[EncodingLimit] = &[MAX_PACKED_FIELDS, MAX_PACKED_LEN];

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{HashEncoding, Kind};
+use crate::encoding::{HashEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
@@ -95,7 +95,7 @@ fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {
 /// As all operations here: [`StoreError::WrongType`], [`StoreError::Damaged`], [`StoreError::NoSuchDb`]; those that
 /// write also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
 pub fn get<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8], field: &[u8]) -> Result<Option<&'a [u8]>> {
-    match keyspace.open(db, key, Kind::Hash)? {
+    match keyspace.open(db, key, ValueType::Hash)? {
         Some(value) => field_of(&value, field),
         None => Ok(None),
     }
@@ -114,7 +114,7 @@ pub fn field_len(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8]) ->
 /// # Errors
 /// As [`get`].
 pub fn len(keyspace: &mut Keyspace, db: DbId, key: &[u8]) -> Result<usize> {
-    keyspace.open(db, key, Kind::Hash)?.map_or(Ok(0), |value| field_count(&value))
+    keyspace.open(db, key, ValueType::Hash)?.map_or(Ok(0), |value| field_count(&value))
 }
 
 /// Calls `f` with every field and value.
@@ -122,7 +122,7 @@ pub fn len(keyspace: &mut Keyspace, db: DbId, key: &[u8]) -> Result<usize> {
 /// # Errors
 /// As [`get`].
 pub fn for_each(keyspace: &mut Keyspace, db: DbId, key: &[u8], f: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
-    match keyspace.open(db, key, Kind::Hash)? {
+    match keyspace.open(db, key, ValueType::Hash)? {
         Some(value) => for_each_field(value.arena(), value.entry(), f),
         None => Ok(()),
     }

@@ -21,7 +21,7 @@ pub(crate) const EMPTY: [u8; COUNT_BYTES] = [0; COUNT_BYTES];
 
 /// Where a field and its value lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct FieldSpan {
     /// First byte of the pair.
     pub(crate) start: usize,
     /// First byte of the field.
@@ -32,7 +32,7 @@ pub(crate) struct Span {
     pub(crate) value_len: usize,
 }
 
-impl Span {
+impl FieldSpan {
     /// First byte after the pair.
     pub(crate) fn end(&self) -> usize {
         self.value + self.value_len
@@ -54,23 +54,23 @@ pub(crate) fn count(bytes: &[u8]) -> Result<usize> {
 
 /// The pairs of a packed hash.
 #[derive(Debug)]
-pub(crate) struct Pairs<'a> {
+pub(crate) struct PackedFields<'a> {
     bytes: &'a [u8],
     at: usize,
     left: usize,
 }
 
 /// Walks through a packed hash.
-pub(crate) fn pairs(bytes: &[u8]) -> Result<Pairs<'_>> {
-    Ok(Pairs { bytes, at: COUNT_BYTES, left: count(bytes)? })
+pub(crate) fn pairs(bytes: &[u8]) -> Result<PackedFields<'_>> {
+    Ok(PackedFields { bytes, at: COUNT_BYTES, left: count(bytes)? })
 }
 
-impl Pairs<'_> {
-    fn read(&mut self) -> Result<Span> {
+impl PackedFields<'_> {
+    fn read(&mut self) -> Result<FieldSpan> {
         let start = self.at;
         let (field_len, field) = varint::read(self.bytes, start)?;
         let (value_len, value) = varint::read(self.bytes, field.saturating_add(field_len))?;
-        let span = Span { start, field, field_len, value, value_len };
+        let span = FieldSpan { start, field, field_len, value, value_len };
         if value.saturating_add(value_len) > self.bytes.len() {
             return Err(varint::damaged());
         }
@@ -79,8 +79,8 @@ impl Pairs<'_> {
     }
 }
 
-impl Iterator for Pairs<'_> {
-    type Item = Result<Span>;
+impl Iterator for PackedFields<'_> {
+    type Item = Result<FieldSpan>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -93,7 +93,7 @@ impl Iterator for Pairs<'_> {
 }
 
 /// Finds a field.
-pub(crate) fn find(bytes: &[u8], field: &[u8]) -> Result<Option<Span>> {
+pub(crate) fn find(bytes: &[u8], field: &[u8]) -> Result<Option<FieldSpan>> {
     for span in pairs(bytes)? {
         let span = span?;
         if bytes[span.field..][..span.field_len] == *field {
@@ -104,7 +104,13 @@ pub(crate) fn find(bytes: &[u8], field: &[u8]) -> Result<Option<Span>> {
 }
 
 /// Writes to `to` the hash with a pair put in place of `old`, or added at the end.
-pub(crate) fn with_pair(to: &mut Vec<u8>, bytes: &[u8], old: Option<Span>, field: &[u8], value: &[u8]) -> Result<()> {
+pub(crate) fn with_pair(
+    to: &mut Vec<u8>,
+    bytes: &[u8],
+    old: Option<FieldSpan>,
+    field: &[u8],
+    value: &[u8],
+) -> Result<()> {
     let count = count(bytes)? + usize::from(old.is_none());
     let (start, end) = old.map_or((bytes.len(), bytes.len()), |span| (span.start, span.end()));
     begin(to, count)?;
@@ -118,7 +124,7 @@ pub(crate) fn with_pair(to: &mut Vec<u8>, bytes: &[u8], old: Option<Span>, field
 }
 
 /// Writes to `to` the hash without a pair.
-pub(crate) fn without(to: &mut Vec<u8>, bytes: &[u8], old: Span) -> Result<()> {
+pub(crate) fn without(to: &mut Vec<u8>, bytes: &[u8], old: FieldSpan) -> Result<()> {
     begin(to, count(bytes)?.saturating_sub(1))?;
     to.extend_from_slice(&bytes[COUNT_BYTES..old.start]);
     to.extend_from_slice(&bytes[old.end()..]);
@@ -139,7 +145,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn unpack(bytes: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let pair = |span: Result<Span>| {
+        let pair = |span: Result<FieldSpan>| {
             let span = span.unwrap();
             (bytes[span.field..][..span.field_len].to_vec(), bytes[span.value..][..span.value_len].to_vec())
         };

@@ -5,7 +5,7 @@
 use super::fields::Field;
 use super::{field_count, field_of, for_each_field};
 use crate::db::DbId;
-use crate::encoding::{HashEncoding, Kind};
+use crate::encoding::{HashEncoding, ValueType};
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
@@ -24,7 +24,7 @@ pub struct HashView<'a> {
 /// # Errors
 /// As [`super::get`].
 pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<HashView<'a>> {
-    Ok(HashView { value: keyspace.open(db, key, Kind::Hash)? })
+    Ok(HashView { value: keyspace.open(db, key, ValueType::Hash)? })
 }
 
 impl<'a> HashView<'a> {

@@ -6,11 +6,11 @@ use quire_arena::{Arena, Handle};
 use quire_rng::SplitMix64;
 
 use super::fields::Field;
-use super::packed::{self, Span};
+use super::packed::{self, FieldSpan};
 use super::view::view;
 use super::{field_count, for_each_field};
 use crate::db::DbId;
-use crate::encoding::{HashEncoding, Kind};
+use crate::encoding::{HashEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
@@ -56,7 +56,7 @@ pub fn random_fields(
     f: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<()> {
     let mut rng = keyspace.rng.clone();
-    let Some(hash) = keyspace.open(db, key, Kind::Hash)? else { return Ok(()) };
+    let Some(hash) = keyspace.open(db, key, ValueType::Hash)? else { return Ok(()) };
     let done = show_random(&hash, n, distinct, f, &mut rng);
     keyspace.rng = rng;
     done
@@ -86,8 +86,8 @@ fn show_random_of_packed(
     f: &mut dyn FnMut(&[u8], &[u8]),
     rng: &mut SplitMix64,
 ) -> Result<()> {
-    let spans = packed::pairs(bytes)?.collect::<Result<Vec<Span>>>()?;
-    let mut show = |span: &Span| f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
+    let spans = packed::pairs(bytes)?.collect::<Result<Vec<FieldSpan>>>()?;
+    let mut show = |span: &FieldSpan| f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
     if spans.is_empty() {
         return Err(StoreError::damaged("a hash without fields"));
     }

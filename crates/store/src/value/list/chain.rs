@@ -16,7 +16,7 @@ use crate::value::varint::damaged;
 
 use super::limits::NodeLimit;
 use super::nodes::{self, ANCHOR, Edit, HEADER_BYTES, Node, WalkBudget};
-use super::packed::{self, Wanted};
+use super::packed::{self, SoughtElement};
 use super::view::{End, locate};
 
 /// Whether a node may have so many bytes and elements.
@@ -277,7 +277,7 @@ impl Chain<'_> {
     }
 
     /// Takes up to `most` elements that equal `wanted` out, from one end on; returns how many.
-    pub(super) fn remove_equal(&mut self, from: End, wanted: &Wanted<'_>, most: u64) -> Result<u64> {
+    pub(super) fn remove_equal(&mut self, from: End, wanted: &SoughtElement<'_>, most: u64) -> Result<u64> {
         let anchor = nodes::anchor(&self.heap.arena, self.head)?;
         let mut number = if from == End::Front { anchor.first } else { anchor.last };
         let (mut removed, mut budget) = (0, WalkBudget::new(&self.heap.arena));
@@ -307,7 +307,7 @@ pub(super) fn without(
     bytes: &[u8],
     count: usize,
     from: End,
-    wanted: &Wanted<'_>,
+    wanted: &SoughtElement<'_>,
     most: u64,
 ) -> Result<Option<(Vec<u8>, usize)>> {
     let mut spans = Vec::new();

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use crate::db::{DbId, Expiry};
-use crate::encoding::{Encoding, Kind, ListEncoding};
+use crate::db::{DbId, ExpiryChange};
+use crate::encoding::{Encoding, ListEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::Keyspace;
@@ -18,7 +18,7 @@ use crate::limits::PACKED_MAX_BYTES;
 use super::chain::{Chain, keeps_at_once, without};
 use super::limits::{MAX_NODE, NodeLimit};
 use super::nodes::{self, Node};
-use super::packed::{self, Element, Wanted};
+use super::packed::{self, Element, SoughtElement};
 use super::view::{End, ListValue, view};
 use super::whole::{self, COUNT_BYTES};
 
@@ -50,7 +50,7 @@ enum Cut {
 /// also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
 #[inline]
 pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<ListMut<'a>> {
-    Ok(ListMut { value: keyspace.open_mut(db, key, Kind::List)?, long: false })
+    Ok(ListMut { value: keyspace.open_mut(db, key, ValueType::List)?, long: false })
 }
 
 /// Moves an element from an end of one list to an end of another one, which may be the same, and returns it; `None` if the
@@ -365,7 +365,7 @@ impl ListMut<'_> {
         let mut bytes = vec![0; COUNT_BYTES];
         whole::set_count(&mut bytes, node.count());
         bytes.extend_from_slice(node.elements(arena)?);
-        match self.value.replace(Encoding::PackedList, &bytes, Expiry::Keep) {
+        match self.value.replace(Encoding::PackedList, &bytes, ExpiryChange::Keep) {
             Err(StoreError::OutOfMemory { .. }) => Ok(()),
             done => done,
         }
@@ -404,7 +404,7 @@ impl ListMut<'_> {
     pub fn insert(&mut self, pivot: &[u8], behind: bool, element: &[u8]) -> Result<bool> {
         check_len(element.len())?;
         let Some(body) = self.body()? else { return Ok(false) };
-        let (wanted, mut index, mut found) = (Wanted::new(pivot), 0, false);
+        let (wanted, mut index, mut found) = (SoughtElement::new(pivot), 0, false);
         body.walk(self.value.arena(), End::Front, 0, &mut |element| {
             found = wanted.is(&element);
             index += u64::from(!found);
@@ -429,7 +429,7 @@ impl ListMut<'_> {
     }
 
     /// Whether an element equals `wanted`. To look does not change the list, as it might if nothing were found.
-    fn contains(&self, wanted: &Wanted<'_>) -> Result<bool> {
+    fn contains(&self, wanted: &SoughtElement<'_>) -> Result<bool> {
         let Some(body) = self.body()? else { return Ok(false) };
         let mut found = false;
         body.walk(self.value.arena(), End::Front, 0, &mut |element| {
@@ -444,7 +444,7 @@ impl ListMut<'_> {
     /// # Errors
     /// As [`open_mut`].
     pub fn remove(&mut self, from: End, element: &[u8], most: u64) -> Result<u64> {
-        let wanted = Wanted::new(element);
+        let wanted = SoughtElement::new(element);
         if !self.contains(&wanted)? {
             return Ok(0);
         }

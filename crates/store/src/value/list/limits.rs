@@ -1,11 +1,11 @@
 //! The limit of a list's nodes, and of packed lists.
 
-use crate::encoding::Kind;
-use crate::limits::Limit;
+use crate::encoding::ValueType;
+use crate::limits::EncodingLimit;
 
 /// Largest size of a node: bytes by level if negative, elements otherwise.
-pub const MAX_NODE: Limit = Limit {
-    kind: Kind::List,
+pub const MAX_NODE: EncodingLimit = EncodingLimit {
+    kind: ValueType::List,
     slot: 0,
     name: "list-max-listpack-size",
     aliases: &["list-max-ziplist-size"],
@@ -16,7 +16,7 @@ pub const MAX_NODE: Limit = Limit {
 };
 
 /// All of them.
-pub(crate) static ALL: &[Limit] = &[MAX_NODE];
+pub(crate) static ALL: &[EncodingLimit] = &[MAX_NODE];
 
 /// Bytes that the levels -1 to -5 stand for.
 const LEVEL_BYTES: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];

@@ -42,14 +42,14 @@ impl Element<'_> {
 
 /// An element that is looked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct SoughtElement<'a> {
     bytes: &'a [u8],
     int: Option<i64>,
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Wanted<'a> {
-        Wanted { bytes, int: parse_i64(bytes) }
+impl<'a> SoughtElement<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> SoughtElement<'a> {
+        SoughtElement { bytes, int: parse_i64(bytes) }
     }
 
     #[inline]
@@ -69,44 +69,44 @@ pub(super) struct Item<'a> {
 }
 
 /// What stands before an element's bytes, or for all of an integer.
-struct Form {
+struct ElementHeader {
     bytes: [u8; MAX_FORM],
     len: usize,
 }
 
-impl Form {
+impl ElementHeader {
     /// A code and the low bytes of a number, little endian.
-    fn coded(code: u8, number: i64, width: usize) -> Form {
+    fn coded(code: u8, number: i64, width: usize) -> ElementHeader {
         let mut bytes = [0; MAX_FORM];
         bytes[0] = code;
         bytes[1..=width].copy_from_slice(&number.to_le_bytes()[..width]);
-        Form { bytes, len: 1 + width }
+        ElementHeader { bytes, len: 1 + width }
     }
 
-    fn of_int(number: i64) -> Form {
+    fn of_int(number: i64) -> ElementHeader {
         match number {
-            0..=127 => Form::coded(number as u8, 0, 0),
-            -4096..=4095 => Form::coded(0xc0 | (number >> 8) as u8 & 0x1f, number, 1),
-            -0x8000..=0x7fff => Form::coded(0xf1, number, 2),
-            -0x80_0000..=0x7f_ffff => Form::coded(0xf2, number, 3),
-            -0x8000_0000..=0x7fff_ffff => Form::coded(0xf3, number, 4),
-            _ => Form::coded(0xf4, number, 8),
+            0..=127 => ElementHeader::coded(number as u8, 0, 0),
+            -4096..=4095 => ElementHeader::coded(0xc0 | (number >> 8) as u8 & 0x1f, number, 1),
+            -0x8000..=0x7fff => ElementHeader::coded(0xf1, number, 2),
+            -0x80_0000..=0x7f_ffff => ElementHeader::coded(0xf2, number, 3),
+            -0x8000_0000..=0x7fff_ffff => ElementHeader::coded(0xf3, number, 4),
+            _ => ElementHeader::coded(0xf4, number, 8),
         }
     }
 
-    fn of_len(len: usize) -> Form {
+    fn of_len(len: usize) -> ElementHeader {
         match len {
-            0..=63 => Form::coded(0x80 | len as u8, 0, 0),
-            64..=4095 => Form::coded(0xe0 | (len >> 8) as u8, len as i64, 1),
-            _ => Form::coded(0xf0, len as i64, 4),
+            0..=63 => ElementHeader::coded(0x80 | len as u8, 0, 0),
+            64..=4095 => ElementHeader::coded(0xe0 | (len >> 8) as u8, len as i64, 1),
+            _ => ElementHeader::coded(0xf0, len as i64, 4),
         }
     }
 
     /// The form of an element, and the bytes that follow it.
-    fn of(element: &[u8]) -> (Form, &[u8]) {
+    fn of(element: &[u8]) -> (ElementHeader, &[u8]) {
         match parse_i64(element) {
-            Some(number) => (Form::of_int(number), &[]),
-            None => (Form::of_len(element.len()), element),
+            Some(number) => (ElementHeader::of_int(number), &[]),
+            None => (ElementHeader::of_len(element.len()), element),
         }
     }
 }
@@ -118,7 +118,7 @@ fn back_size(len: usize) -> usize {
 
 /// Adds an element.
 pub(super) fn push(to: &mut Vec<u8>, element: &[u8]) {
-    let (form, bytes) = Form::of(element);
+    let (form, bytes) = ElementHeader::of(element);
     to.extend_from_slice(&form.bytes[..form.len]);
     to.extend_from_slice(bytes);
     let len = form.len + bytes.len();
@@ -245,7 +245,7 @@ mod tests {
                 prop_assert_eq!(offset_of(&bytes, index, elements.len()).unwrap(), at);
                 let item = item_at(&bytes, at).unwrap();
                 prop_assert_eq!(item.element.text(&mut buffer), &element[..]);
-                prop_assert!(Wanted::new(element).is(&item.element));
+                prop_assert!(SoughtElement::new(element).is(&item.element));
                 prop_assert_eq!(item.span.len(), encoded(element).len());
                 at = item.span.end;
                 prop_assert_eq!(item_before(&bytes, at).unwrap().span, item.span);

@@ -5,14 +5,14 @@ use std::ops::Range;
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Kind, ListEncoding};
+use crate::encoding::{ListEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 use crate::table::TableHead;
 
 use super::nodes::{self, ANCHOR, Node, WalkBudget};
-use super::packed::{self, Element, Wanted};
+use super::packed::{self, Element, SoughtElement};
 use super::whole;
 
 /// One of the two ends of a list.
@@ -154,7 +154,7 @@ pub struct ListView<'a> {
 /// # Errors
 /// As [`super::open_mut`].
 pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<ListView<'a>> {
-    let entry = keyspace.open(db, key, Kind::List)?.map(|value| *value.entry());
+    let entry = keyspace.open(db, key, ValueType::List)?.map(|value| *value.entry());
     let body = entry.map(|entry| ListValue::read(keyspace.arena(), &entry)).transpose()?;
     Ok(ListView { keyspace, body })
 }
@@ -222,7 +222,7 @@ impl<'a> ListView<'a> {
     /// # Errors
     /// As [`ListView::len`].
     pub fn positions(&self, from: End, wanted: &[u8], most: u64, mut f: impl FnMut(u64) -> bool) -> Result<()> {
-        let (wanted, len) = (Wanted::new(wanted), self.len()?);
+        let (wanted, len) = (SoughtElement::new(wanted), self.len()?);
         if most == 0 || len == 0 {
             return Ok(());
         }

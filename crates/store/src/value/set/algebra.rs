@@ -3,11 +3,11 @@
 use crate::error::Result;
 
 use super::index::Lookup;
-use super::view::{Member, SetPosition, SetView};
+use super::view::{SetMember, SetPosition, SetView};
 
 /// How sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Combination {
+pub enum SetOperation {
     /// Members that all sets have. Walks through the smallest set and asks the others, smaller ones first.
     Intersection,
     /// Members that any set has.
@@ -28,20 +28,20 @@ pub(super) struct CombinationPosition {
 ///
 /// # Errors
 /// [`crate::StoreError::Damaged`], as all operations here.
-pub fn combine<'a>(how: Combination, sets: &[SetView<'a>], f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
+pub fn combine<'a>(how: SetOperation, sets: &[SetView<'a>], f: impl FnMut(SetMember<'a>) -> bool) -> Result<()> {
     combine_on(how, sets, &mut CombinationPosition::default(), f).map(drop)
 }
 
 /// As [`combine`], from a place on, which moves behind the member for which `f` returns false. Returns whether that was all. The
 /// sets must be what they were when the place was reached.
 pub(super) fn combine_on<'a>(
-    how: Combination,
+    how: SetOperation,
     sets: &[SetView<'a>],
     place: &mut CombinationPosition,
-    mut f: impl FnMut(Member<'a>) -> bool,
+    mut f: impl FnMut(SetMember<'a>) -> bool,
 ) -> Result<bool> {
     match how {
-        Combination::Intersection => {
+        SetOperation::Intersection => {
             let mut order = sets.iter().map(|set| Ok((set.len()?, set))).collect::<Result<Vec<_>>>()?;
             order.sort_by_key(|&(len, _)| len);
             let Some((&(smallest_len @ 1.., smallest), others)) = order.split_first() else { return Ok(true) };
@@ -55,7 +55,7 @@ pub(super) fn combine_on<'a>(
                 Ok(f(member))
             })
         }
-        Combination::Union => {
+        SetOperation::Union => {
             let mut left = sets.iter().map(SetView::len).sum::<Result<usize>>()?;
             let mut earlier = Vec::new();
             for (index, set) in sets.iter().enumerate() {
@@ -72,7 +72,7 @@ pub(super) fn combine_on<'a>(
             }
             Ok(true)
         }
-        Combination::Difference => {
+        SetOperation::Difference => {
             let Some((first, others)) = sets.split_first() else { return Ok(true) };
             let lookups = first.len()?;
             let others = others.iter().map(|set| Lookup::new(set, lookups)).collect::<Result<Vec<_>>>()?;
@@ -81,7 +81,7 @@ pub(super) fn combine_on<'a>(
     }
 }
 
-fn any_contains(sets: &[Lookup<'_, '_>], member: &Member<'_>) -> Result<bool> {
+fn any_contains(sets: &[Lookup<'_, '_>], member: &SetMember<'_>) -> Result<bool> {
     for set in sets {
         if set.contains(member)? {
             return Ok(true);

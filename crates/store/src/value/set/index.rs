@@ -8,7 +8,7 @@ use std::cell::Cell;
 use crate::error::Result;
 
 use super::packed;
-use super::view::{Member, SetValue, SetView};
+use super::view::{SetMember, SetValue, SetView};
 
 /// With fewer members, or fewer look-ups, a walk costs less than an index.
 const LEAST: usize = 8;
@@ -87,10 +87,10 @@ impl<'v, 'a> Lookup<'v, 'a> {
 
     /// Whether the set has this member.
     #[inline]
-    pub(super) fn contains(&self, member: &Member<'_>) -> Result<bool> {
+    pub(super) fn contains(&self, member: &SetMember<'_>) -> Result<bool> {
         match (&self.index, self.set.body(), member) {
             (Some(index), ..) => Ok(index.contains(member.text(&mut itoa::Buffer::new()))),
-            (None, Some(SetValue::Ints(ints)), Member::Int(number)) => {
+            (None, Some(SetValue::Ints(ints)), SetMember::Int(number)) => {
                 let found = ints.find_from(self.next_int.get(), *number);
                 self.next_int.set(found.map_or_else(|at| at, |at| at + 1));
                 Ok(found.is_ok())

@@ -1,11 +1,11 @@
 //! The limits up to which sets are sorted integers, or packed.
 
-use crate::encoding::Kind;
-use crate::limits::{Limit, PACKED_MAX_ITEMS};
+use crate::encoding::ValueType;
+use crate::limits::{EncodingLimit, PACKED_MAX_ITEMS};
 
 /// A set of more integers becomes a table.
-pub const MAX_INTS: Limit = Limit {
-    kind: Kind::Set,
+pub const MAX_INTS: EncodingLimit = EncodingLimit {
+    kind: ValueType::Set,
     slot: 0,
     name: "set-max-intset-entries",
     aliases: &[],
@@ -16,8 +16,8 @@ pub const MAX_INTS: Limit = Limit {
 };
 
 /// A set of more members becomes a table.
-pub const MAX_PACKED_MEMBERS: Limit = Limit {
-    kind: Kind::Set,
+pub const MAX_PACKED_MEMBERS: EncodingLimit = EncodingLimit {
+    kind: ValueType::Set,
     slot: 1,
     name: "set-max-listpack-entries",
     aliases: &[],
@@ -28,8 +28,8 @@ pub const MAX_PACKED_MEMBERS: Limit = Limit {
 };
 
 /// A set with a longer member becomes a table.
-pub const MAX_PACKED_LEN: Limit = Limit {
-    kind: Kind::Set,
+pub const MAX_PACKED_LEN: EncodingLimit = EncodingLimit {
+    kind: ValueType::Set,
     slot: 2,
     name: "set-max-listpack-value",
     aliases: &[],
@@ -40,4 +40,4 @@ pub const MAX_PACKED_LEN: Limit = Limit {
 };
 
 /// All of them.
-pub(crate) static ALL: &[Limit] = &[MAX_INTS, MAX_PACKED_MEMBERS, MAX_PACKED_LEN];
+pub(crate) static ALL: &[EncodingLimit] = &[MAX_INTS, MAX_PACKED_MEMBERS, MAX_PACKED_LEN];

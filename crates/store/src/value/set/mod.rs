@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Encoding, Kind, SetEncoding};
+use crate::encoding::{Encoding, SetEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
@@ -35,10 +35,10 @@ use crate::table::check::check_items;
 use ints::Ints;
 use view::SetValue;
 
-pub use algebra::{Combination, combine};
+pub use algebra::{SetOperation, combine};
 pub use limits::{MAX_INTS, MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use store::{MemberBuffer, store_combination};
-pub use view::{Member, SetView, view, views};
+pub use view::{SetMember, SetView, view, views};
 pub use walks::{pop, random_members};
 
 /// The number by which Redis knows the type.
@@ -122,7 +122,7 @@ pub struct SetMut<'a> {
 /// As all operations here: [`StoreError::WrongType`], [`StoreError::Damaged`], [`StoreError::NoSuchDb`]; those that write
 /// also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
 pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<SetMut<'a>> {
-    Ok(SetMut { value: keyspace.open_mut(db, key, Kind::Set)? })
+    Ok(SetMut { value: keyspace.open_mut(db, key, ValueType::Set)? })
 }
 
 /// Moves a member from one set to another; false if the first one hasn't got it.
@@ -134,7 +134,7 @@ pub fn move_member(keyspace: &mut Keyspace, db: DbId, from: &[u8], to: &[u8], me
     if !source.exists() {
         return Ok(false);
     }
-    let found = source.contains(&Member::Bytes(member))?;
+    let found = source.contains(&SetMember::Bytes(member))?;
     // A target of another type is refused even if there is nothing to move.
     view(keyspace, db, to)?;
     if !found || from == to {
@@ -320,7 +320,7 @@ impl SetMut<'_> {
         Ok(true)
     }
 
-    fn remove_from_packed(&mut self, span: &packed::Span) -> Result<()> {
+    fn remove_from_packed(&mut self, span: &packed::MemberSpan) -> Result<()> {
         self.value.count_member();
         let left = packed::count(self.value.bytes()?)?.saturating_sub(1);
         if left == 0 {

@@ -45,14 +45,14 @@ pub(crate) fn put(to: &mut [u8], member: &[u8]) {
 
 /// Where a member lies: its length and it, and itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct MemberSpan {
     pub(crate) start: usize,
     pub(crate) member: Range<usize>,
 }
 
 /// The members of a packed set.
 #[derive(Debug)]
-pub(crate) struct Spans<'a> {
+pub(crate) struct PackedMembers<'a> {
     bytes: &'a [u8],
     at: usize,
     left: usize,
@@ -60,11 +60,11 @@ pub(crate) struct Spans<'a> {
 
 /// Walks through a packed set.
 #[inline]
-pub(crate) fn spans(bytes: &[u8]) -> Result<Spans<'_>> {
-    Ok(Spans { bytes, at: COUNT_BYTES, left: count(bytes)? })
+pub(crate) fn spans(bytes: &[u8]) -> Result<PackedMembers<'_>> {
+    Ok(PackedMembers { bytes, at: COUNT_BYTES, left: count(bytes)? })
 }
 
-impl Spans<'_> {
+impl PackedMembers<'_> {
     /// Where the next member begins, and how many are left.
     pub(crate) fn place(&self) -> (usize, usize) {
         (self.at, self.left)
@@ -72,12 +72,12 @@ impl Spans<'_> {
 }
 
 /// Walks on from a place in the same packed set.
-pub(crate) fn spans_from(bytes: &[u8], (at, left): (usize, usize)) -> Spans<'_> {
-    Spans { bytes, at, left }
+pub(crate) fn spans_from(bytes: &[u8], (at, left): (usize, usize)) -> PackedMembers<'_> {
+    PackedMembers { bytes, at, left }
 }
 
-impl Iterator for Spans<'_> {
-    type Item = Result<Span>;
+impl Iterator for PackedMembers<'_> {
+    type Item = Result<MemberSpan>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -85,7 +85,7 @@ impl Iterator for Spans<'_> {
         let start = self.at;
         let read = varint::read(self.bytes, start).and_then(|(len, member)| {
             let end = member.saturating_add(len);
-            if end > self.bytes.len() { Err(varint::damaged()) } else { Ok(Span { start, member: member..end }) }
+            if end > self.bytes.len() { Err(varint::damaged()) } else { Ok(MemberSpan { start, member: member..end }) }
         });
         match &read {
             Ok(span) => self.at = span.member.end,
@@ -98,7 +98,7 @@ impl Iterator for Spans<'_> {
 /// Finds a member. Members of a set are often equally long and begin alike, so their ends are compared first: without a call
 /// for each, a walk through the set is short.
 #[inline]
-pub(crate) fn find(bytes: &[u8], member: &[u8]) -> Result<Option<Span>> {
+pub(crate) fn find(bytes: &[u8], member: &[u8]) -> Result<Option<MemberSpan>> {
     let wanted_end = member.last_chunk::<8>();
     let mut start = COUNT_BYTES;
     for _ in 0..count(bytes)? {
@@ -109,7 +109,7 @@ pub(crate) fn find(bytes: &[u8], member: &[u8]) -> Result<Option<Span>> {
         let end = at.saturating_add(len);
         let found = bytes.get(at..end).ok_or_else(varint::damaged)?;
         if len == member.len() && found.last_chunk::<8>() == wanted_end && found == member {
-            return Ok(Some(Span { start, member: at..end }));
+            return Ok(Some(MemberSpan { start, member: at..end }));
         }
         start = end;
     }

@@ -4,14 +4,14 @@
 //! enough memory, nothing has changed. Ordinary memory holds some of its members at a time.
 
 use crate::db::DbId;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 
 use super::SetMut;
-use super::algebra::{Combination, CombinationPosition, combine_on};
-use super::view::{Member, look_up, views_of};
+use super::algebra::{CombinationPosition, SetOperation, combine_on};
+use super::view::{SetMember, look_up, views_of};
 
 /// What the key of a set that is being built begins with; clients never meet it, because no command runs meanwhile.
 const ASIDE: &[u8] = b"\0quire: a set that is being built\0";
@@ -28,7 +28,7 @@ pub struct MemberBuffer {
 
 impl MemberBuffer {
     /// Adds a member.
-    pub fn push(&mut self, member: Member<'_>) {
+    pub fn push(&mut self, member: SetMember<'_>) {
         self.bytes.extend_from_slice(member.text(&mut itoa::Buffer::new()));
         self.ends.push(self.bytes.len());
     }
@@ -68,7 +68,7 @@ pub fn store_combination<'k>(
     keyspace: &mut Keyspace,
     db: DbId,
     to: &[u8],
-    how: Combination,
+    how: SetOperation,
     keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<usize> {
     let sources = look_up(keyspace, db, keys)?;
@@ -77,7 +77,7 @@ pub fn store_combination<'k>(
     if matches!(built, Ok(0)) {
         return keyspace.remove(db, to).map(|_| 0);
     }
-    let mut set = keyspace.open_mut(db, &aside, Kind::Set)?;
+    let mut set = keyspace.open_mut(db, &aside, ValueType::Set)?;
     set.set_aside();
     match built {
         Ok(stored) => set.rename(to).map(|()| stored),
@@ -90,7 +90,7 @@ fn build(
     keyspace: &mut Keyspace,
     db: DbId,
     aside: &[u8],
-    how: Combination,
+    how: SetOperation,
     sources: &[Option<Entry>],
 ) -> Result<usize> {
     let (mut place, mut ended) = (CombinationPosition::default(), false);
@@ -102,7 +102,7 @@ fn build(
             some.push(member);
             !some.is_full()
         })?;
-        let mut set = SetMut { value: keyspace.open_mut(db, aside, Kind::Set)? };
+        let mut set = SetMut { value: keyspace.open_mut(db, aside, ValueType::Set)? };
         set.value.set_aside();
         for member in some.iter() {
             set.add(member)?;

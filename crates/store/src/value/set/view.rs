@@ -3,7 +3,7 @@
 use quire_arena::Arena;
 
 use crate::db::DbId;
-use crate::encoding::{Kind, SetEncoding};
+use crate::encoding::{SetEncoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
@@ -18,20 +18,20 @@ const BUCKETS_PER_COUNT: usize = 10;
 
 /// A member, as its set keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Member<'a> {
+pub enum SetMember<'a> {
     /// An integer.
     Int(i64),
     /// Any bytes, which may spell an integer.
     Bytes(&'a [u8]),
 }
 
-impl Member<'_> {
+impl SetMember<'_> {
     /// The member's bytes; the buffer is for those of integers.
     #[inline]
     pub fn text<'b>(&'b self, buffer: &'b mut itoa::Buffer) -> &'b [u8] {
         match self {
-            Member::Int(number) => buffer.format(*number).as_bytes(),
-            Member::Bytes(bytes) => bytes,
+            SetMember::Int(number) => buffer.format(*number).as_bytes(),
+            SetMember::Bytes(bytes) => bytes,
         }
     }
 }
@@ -68,13 +68,13 @@ impl<'a> SetValue<'a> {
         &self,
         arena: &'a Arena,
         place: &mut SetPosition,
-        mut f: impl FnMut(Member<'a>) -> Result<bool>,
+        mut f: impl FnMut(SetMember<'a>) -> Result<bool>,
     ) -> Result<bool> {
         match *self {
             SetValue::Ints(ints) => {
                 while place.at < ints.len() {
                     place.at += 1;
-                    if !f(Member::Int(ints.get(place.at - 1)))? {
+                    if !f(SetMember::Int(ints.get(place.at - 1)))? {
                         return Ok(false);
                     }
                 }
@@ -85,7 +85,7 @@ impl<'a> SetValue<'a> {
                     at => packed::spans_from(bytes, (at, place.rest)),
                 };
                 while let Some(span) = spans.next() {
-                    let member = Member::Bytes(&bytes[span?.member]);
+                    let member = SetMember::Bytes(&bytes[span?.member]);
                     (place.at, place.rest) = spans.place();
                     if !f(member)? {
                         return Ok(false);
@@ -105,14 +105,14 @@ impl<'a> SetValue<'a> {
     }
 
     /// Calls `f` with every member, until it returns false.
-    pub(super) fn for_each(&self, arena: &'a Arena, mut f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
+    pub(super) fn for_each(&self, arena: &'a Arena, mut f: impl FnMut(SetMember<'a>) -> bool) -> Result<()> {
         match *self {
             SetValue::Ints(ints) => {
-                let _ = ints.iter().all(|number| f(Member::Int(number)));
+                let _ = ints.iter().all(|number| f(SetMember::Int(number)));
             }
             SetValue::Packed(bytes) => {
                 for span in packed::spans(bytes)? {
-                    if !f(Member::Bytes(&bytes[span?.member])) {
+                    if !f(SetMember::Bytes(&bytes[span?.member])) {
                         break;
                     }
                 }
@@ -126,7 +126,7 @@ impl<'a> SetValue<'a> {
                         left = left
                             .checked_sub(1)
                             .ok_or_else(|| StoreError::damaged("a table holds more items than it says"))?;
-                        more = more && f(Member::Bytes(members::read(arena, item)?));
+                        more = more && f(SetMember::Bytes(members::read(arena, item)?));
                         Ok(())
                     })?;
                     if !more {
@@ -155,7 +155,7 @@ fn walk_bucket<'a>(
     arena: &'a Arena,
     head: &TableHead,
     place: &mut SetPosition,
-    f: &mut impl FnMut(Member<'a>) -> Result<bool>,
+    f: &mut impl FnMut(SetMember<'a>) -> Result<bool>,
 ) -> Result<bool> {
     let (mut skip, mut more) = (place.rest, true);
     head.visit(arena, place.at as u32, |item| {
@@ -168,7 +168,7 @@ fn walk_bucket<'a>(
             return Err(StoreError::damaged("a table holds more items than it says"));
         }
         (place.rest, place.seen) = (place.rest + 1, place.seen + 1);
-        more = f(Member::Bytes(members::read(arena, item)?))?;
+        more = f(SetMember::Bytes(members::read(arena, item)?))?;
         Ok(())
     })?;
     Ok(more)
@@ -186,7 +186,7 @@ pub struct SetView<'a> {
 /// # Errors
 /// As [`super::open_mut`].
 pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<SetView<'a>> {
-    let entry = keyspace.open(db, key, Kind::Set)?.map(|value| *value.entry());
+    let entry = keyspace.open(db, key, ValueType::Set)?.map(|value| *value.entry());
     SetView::of(keyspace, entry)
 }
 
@@ -210,7 +210,7 @@ pub(super) fn look_up<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<Vec<Option<Entry>>> {
     // A look-up may delete a key whose time has come, but moves no other entry.
-    keys.map(|key| Ok(keyspace.open(db, key, Kind::Set)?.map(|value| *value.entry()))).collect()
+    keys.map(|key| Ok(keyspace.open(db, key, ValueType::Set)?.map(|value| *value.entry()))).collect()
 }
 
 /// Sets that were looked up, and have not been changed since.
@@ -255,12 +255,12 @@ impl<'a> SetView<'a> {
     /// # Errors
     /// As [`SetView::len`].
     #[inline]
-    pub fn contains(&self, member: &Member<'_>) -> Result<bool> {
+    pub fn contains(&self, member: &SetMember<'_>) -> Result<bool> {
         let mut buffer = itoa::Buffer::new();
         Ok(match (&self.body, member) {
             (None, _) => false,
-            (Some(SetValue::Ints(ints)), Member::Int(number)) => ints.find(*number).is_ok(),
-            (Some(SetValue::Ints(ints)), Member::Bytes(bytes)) => {
+            (Some(SetValue::Ints(ints)), SetMember::Int(number)) => ints.find(*number).is_ok(),
+            (Some(SetValue::Ints(ints)), SetMember::Bytes(bytes)) => {
                 parse_i64(bytes).is_some_and(|number| ints.find(number).is_ok())
             }
             (Some(SetValue::Packed(packed)), member) => packed::find(packed, member.text(&mut buffer))?.is_some(),
@@ -275,12 +275,16 @@ impl<'a> SetView<'a> {
     ///
     /// # Errors
     /// As [`SetView::len`].
-    pub fn for_each(&self, f: impl FnMut(Member<'a>) -> bool) -> Result<()> {
+    pub fn for_each(&self, f: impl FnMut(SetMember<'a>) -> bool) -> Result<()> {
         self.body.map_or(Ok(()), |body| body.for_each(self.keyspace.arena(), f))
     }
 
     /// As [`SetValue::walk_on`].
-    pub(super) fn walk_on(&self, place: &mut SetPosition, f: impl FnMut(Member<'a>) -> Result<bool>) -> Result<bool> {
+    pub(super) fn walk_on(
+        &self,
+        place: &mut SetPosition,
+        f: impl FnMut(SetMember<'a>) -> Result<bool>,
+    ) -> Result<bool> {
         self.body.map_or(Ok(true), |body| body.walk_on(self.keyspace.arena(), place, f))
     }
 
@@ -289,7 +293,7 @@ impl<'a> SetView<'a> {
     ///
     /// # Errors
     /// As [`SetView::len`].
-    pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<u64> {
+    pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(SetMember<'_>)) -> Result<u64> {
         let head = match &self.body {
             Some(SetValue::Table(head)) => head,
             None | Some(SetValue::Ints(_) | SetValue::Packed(_)) => {
@@ -305,7 +309,7 @@ impl<'a> SetView<'a> {
         for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
             cursor = head.scan(arena, cursor, |item| {
                 seen += 1;
-                f(Member::Bytes(members::read(arena, item)?));
+                f(SetMember::Bytes(members::read(arena, item)?));
                 Ok(())
             })?;
             if cursor == 0 || seen >= count {

@@ -6,13 +6,13 @@ use quire_arena::Handle;
 use quire_rng::SplitMix64;
 
 use crate::db::DbId;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::table::TableHead;
 use crate::table::sample::{SelectionSampler, random_item};
 
-use super::view::{Member, SetValue, SetView, view};
+use super::view::{SetMember, SetValue, SetView, view};
 use super::{SetMut, members, packed};
 
 /// If more than one in so many members is wanted, a walk is cheaper than picking.
@@ -33,7 +33,7 @@ pub fn random_members(
     key: &[u8],
     n: usize,
     distinct: bool,
-    f: &mut dyn FnMut(Member<'_>),
+    f: &mut dyn FnMut(SetMember<'_>),
 ) -> Result<()> {
     let mut rng = keyspace.rng.clone();
     let set = view(keyspace, db, key)?;
@@ -46,7 +46,7 @@ fn show_random(
     set: &SetView<'_>,
     n: usize,
     distinct: bool,
-    f: &mut dyn FnMut(Member<'_>),
+    f: &mut dyn FnMut(SetMember<'_>),
     rng: &mut SplitMix64,
 ) -> Result<()> {
     let len = set.len()?;
@@ -64,10 +64,10 @@ fn show_random(
         return Err(empty());
     }
     match *body {
-        SetValue::Ints(ints) => pick(n, distinct, len, rng, |index| f(Member::Int(ints.get(index)))),
+        SetValue::Ints(ints) => pick(n, distinct, len, rng, |index| f(SetMember::Int(ints.get(index)))),
         SetValue::Packed(bytes) => {
             let spans = packed::spans(bytes)?.collect::<Result<Vec<_>>>()?;
-            pick(n, distinct, len, rng, |index| f(Member::Bytes(&bytes[spans[index].member.clone()])));
+            pick(n, distinct, len, rng, |index| f(SetMember::Bytes(&bytes[spans[index].member.clone()])));
         }
         SetValue::Table(head) => return pick_of_table(set, &head, n, distinct, f, rng),
     }
@@ -92,7 +92,7 @@ fn pick_of_table(
     head: &TableHead,
     n: usize,
     distinct: bool,
-    f: &mut dyn FnMut(Member<'_>),
+    f: &mut dyn FnMut(SetMember<'_>),
     rng: &mut SplitMix64,
 ) -> Result<()> {
     let arena = set.arena();
@@ -104,7 +104,7 @@ fn pick_of_table(
         tries -= 1;
         let item = random_item(arena, head, rng)?.ok_or_else(empty)?;
         if !distinct || seen.insert(item) {
-            f(Member::Bytes(members::read(arena, item)?));
+            f(SetMember::Bytes(members::read(arena, item)?));
             shown += 1;
         }
     }
@@ -116,8 +116,8 @@ fn pick_of_table(
 ///
 /// # Errors
 /// As [`super::open_mut`]; the members that `f` was called with are gone.
-pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
-    let mut set = SetMut { value: keyspace.open_mut(db, key, Kind::Set)? };
+pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn FnMut(SetMember<'_>)) -> Result<bool> {
+    let mut set = SetMut { value: keyspace.open_mut(db, key, ValueType::Set)? };
     for _ in 0..n {
         if !set.pop_one(f)? {
             break;
@@ -128,7 +128,7 @@ pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn 
 
 impl SetMut<'_> {
     /// Removes a random member and calls `f` with it; false if there is none.
-    fn pop_one(&mut self, f: &mut dyn FnMut(Member<'_>)) -> Result<bool> {
+    fn pop_one(&mut self, f: &mut dyn FnMut(SetMember<'_>)) -> Result<bool> {
         let mut rng = self.value.rng().clone();
         let Some(set) = self.value.get() else { return Ok(false) };
         let body = SetValue::read(set.arena(), set.entry())?;
@@ -141,19 +141,19 @@ impl SetMut<'_> {
             SetValue::Ints(ints) => {
                 let number = ints.get(index);
                 self.remove_from_ints(index)?;
-                f(Member::Int(number));
+                f(SetMember::Int(number));
             }
             SetValue::Packed(bytes) => {
                 let span = packed::spans(bytes)?.nth(index).ok_or_else(empty)??;
                 let member = bytes[span.member.clone()].to_vec();
                 self.remove_from_packed(&span)?;
-                f(Member::Bytes(&member));
+                f(SetMember::Bytes(&member));
             }
             SetValue::Table(head) => {
                 let item = random_item(self.value.arena(), &head, &mut rng)?.ok_or_else(empty)?;
                 let member = members::read(self.value.arena(), item)?.to_vec();
                 self.remove_from_table(head, item)?;
-                f(Member::Bytes(&member));
+                f(SetMember::Bytes(&member));
             }
         }
         *self.value.rng() = rng;

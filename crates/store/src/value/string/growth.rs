@@ -4,7 +4,7 @@
 //! for beginning anew what was made for a value that has changed since.
 
 use crate::db::DbId;
-use crate::encoding::Kind;
+use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::copying::{Making, Purpose};
@@ -46,7 +46,7 @@ pub(super) fn open<'a>(
     len_of: impl FnOnce(usize) -> u64,
     pads: bool,
 ) -> Result<Option<Growing<'a>>> {
-    let mut string = keyspace.open_mut(db, key, Kind::String)?;
+    let mut string = keyspace.open_mut(db, key, ValueType::String)?;
     let len = len_of(string.get().map_or(0, |old| old.len()));
     let Some((len, growth)) = growth_of(&string, len, pads)? else {
         string.cancel_steps(owner)?;

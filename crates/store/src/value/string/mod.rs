@@ -6,8 +6,8 @@ mod growth;
 
 use quire_arena::Arena;
 
-use crate::db::{DbId, Expiry};
-use crate::encoding::{Encoding, Kind};
+use crate::db::{DbId, ExpiryChange};
+use crate::encoding::{Encoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entry::{Entry, RAW, TEXT};
@@ -57,7 +57,7 @@ fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {
 /// write also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
 #[inline]
 pub fn get<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<&'a [u8]>> {
-    keyspace.read(db, key, Kind::String)
+    keyspace.read(db, key, ValueType::String)
 }
 
 /// The string of a key; counts nothing.
@@ -65,7 +65,7 @@ pub fn get<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Optio
 /// # Errors
 /// As [`get`].
 pub fn peek<'a>(keyspace: &'a Keyspace, db: DbId, key: &[u8]) -> Result<Option<&'a [u8]>> {
-    match keyspace.peek(db, key, Kind::String)? {
+    match keyspace.peek(db, key, ValueType::String)? {
         Some(value) => Ok(Some(value.bytes()?)),
         None => Ok(None),
     }
@@ -76,7 +76,7 @@ pub fn peek<'a>(keyspace: &'a Keyspace, db: DbId, key: &[u8]) -> Result<Option<&
 /// # Errors
 /// As [`get`].
 pub fn strlen(keyspace: &mut Keyspace, db: DbId, key: &[u8]) -> Result<usize> {
-    Ok(keyspace.open(db, key, Kind::String)?.map_or(0, |value| value.len()))
+    Ok(keyspace.open(db, key, ValueType::String)?.map_or(0, |value| value.len()))
 }
 
 /// Gives a key a string, whatever it held before.
@@ -84,7 +84,7 @@ pub fn strlen(keyspace: &mut Keyspace, db: DbId, key: &[u8]) -> Result<usize> {
 /// # Errors
 /// As [`get`].
 #[inline]
-pub fn set(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+pub fn set(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8], expiry: ExpiryChange) -> Result<()> {
     keyspace.put(db, key, Encoding::String, value, expiry)
 }
 
@@ -94,7 +94,7 @@ pub fn set(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8], expiry: 
 /// As [`get`].
 pub fn set_raw(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> Result<()> {
     let mut string = keyspace.open_any_mut(db, key)?;
-    string.replace(Encoding::String, value, Expiry::Clear)?;
+    string.replace(Encoding::String, value, ExpiryChange::Clear)?;
     string.mark(RAW)
 }
 
@@ -103,7 +103,7 @@ pub fn set_raw(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> R
 /// # Errors
 /// As [`get`].
 pub fn append(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> Result<usize> {
-    append_to(&mut keyspace.open_mut(db, key, Kind::String)?, value)
+    append_to(&mut keyspace.open_mut(db, key, ValueType::String)?, value)
 }
 
 /// As [`append`]; what takes long is done in steps before, by [`Keyspace::copy_step`]. `None` as long as that is under way, and
@@ -140,7 +140,7 @@ fn append_to(string: &mut ValueMut<'_>, value: &[u8]) -> Result<usize> {
 /// As [`get`].
 pub fn set_range(keyspace: &mut Keyspace, db: DbId, key: &[u8], offset: u64, value: &[u8]) -> Result<usize> {
     // A value of another type is the graver error.
-    set_range_of(&mut keyspace.open_mut(db, key, Kind::String)?, offset, value, false)
+    set_range_of(&mut keyspace.open_mut(db, key, ValueType::String)?, offset, value, false)
 }
 
 /// As [`set_range`], in steps as [`append_in_steps`].
@@ -180,7 +180,7 @@ fn set_range_of(string: &mut ValueMut<'_>, offset: u64, value: &[u8], is_cleared
 /// As [`get`], and [`StoreError::OutOfRange`].
 pub fn set_bit(keyspace: &mut Keyspace, db: DbId, key: &[u8], bit_offset: u64, bit: bool) -> Result<bool> {
     let byte_offset = byte_of(bit_offset)?;
-    let mut string = keyspace.open_mut(db, key, Kind::String)?;
+    let mut string = keyspace.open_mut(db, key, ValueType::String)?;
     pad(&mut string, byte_offset + 1, false)?;
     set_bit_of(&mut string, bit_offset, bit)
 }
@@ -251,13 +251,13 @@ fn reserve_of(len: usize) -> usize {
 /// # Errors
 /// As [`get`], [`StoreError::NotInteger`], [`StoreError::Overflow`].
 pub fn incr_by(keyspace: &mut Keyspace, db: DbId, key: &[u8], by: i64) -> Result<i64> {
-    let mut string = keyspace.open_mut(db, key, Kind::String)?;
+    let mut string = keyspace.open_mut(db, key, ValueType::String)?;
     let old = match string.get() {
         Some(value) => parse_i64(value.bytes()?).ok_or(StoreError::NotInteger)?,
         None => 0,
     };
     let sum = old.checked_add(by).ok_or(StoreError::Overflow)?;
-    string.replace(Encoding::String, itoa::Buffer::new().format(sum).as_bytes(), Expiry::Keep)?;
+    string.replace(Encoding::String, itoa::Buffer::new().format(sum).as_bytes(), ExpiryChange::Keep)?;
     Ok(sum)
 }
 
@@ -266,14 +266,14 @@ pub fn incr_by(keyspace: &mut Keyspace, db: DbId, key: &[u8], by: i64) -> Result
 /// # Errors
 /// As [`get`], [`StoreError::NotFloat`], [`StoreError::NanOrInfinity`].
 pub fn incr_by_float(keyspace: &mut Keyspace, db: DbId, key: &[u8], by: impl Into<LongDouble>) -> Result<String> {
-    let mut string = keyspace.open_mut(db, key, Kind::String)?;
+    let mut string = keyspace.open_mut(db, key, ValueType::String)?;
     let old = match string.get() {
         Some(value) => LongDouble::parse(value.bytes()?).ok_or(StoreError::NotFloat)?,
         None => LongDouble::ZERO,
     };
     let sum = old.plus(by.into()).filter(|sum| sum.is_finite()).ok_or(StoreError::NanOrInfinity)?;
     let text = sum.format();
-    string.replace(Encoding::String, text.as_bytes(), Expiry::Keep)?;
+    string.replace(Encoding::String, text.as_bytes(), ExpiryChange::Keep)?;
     if parse_i64(text.as_bytes()).is_some() {
         string.mark(TEXT)?;
     }
