@@ -89,7 +89,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         names: &["ccow_throughput_gain", "ccow_memory_overhead", "ccow_unneeded_ratio"],
     },
     Experiment { name: "forkers", words: &[], names: &["redis_throughput_gain", "redis_p999_gain"] },
-    Experiment { name: "checkpoint", words: &["--mib", "64"], names: &["mdc_fork_memory_growth"] },
+    Experiment {
+        name: "checkpoint",
+        words: &["--mib", "64"],
+        names: &[
+            "mdc_fork_memory_growth",
+            "mdc_memory_growth",
+            "checkpoint_time_ratio",
+            "throughput_during_ratio",
+            "longest_writer_wait_ms",
+        ],
+    },
     Experiment {
         name: "clone",
         words: &["--keys", "20000", "--seconds", "1"],

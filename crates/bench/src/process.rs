@@ -6,11 +6,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
 use crate::info::ServerInfo;
+use crate::memory;
 use crate::resp::{Connection, Value};
 
 /// Which program a server is.
@@ -20,6 +22,16 @@ pub enum ServerKind {
     Quire,
     /// redis-server, or something that takes its arguments (Valkey).
     Redis,
+}
+
+impl ServerKind {
+    /// How often its memory is looked at: a walk over the peers' small pages holds up their page faults.
+    pub fn memory_interval(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Quire => 10,
+            Self::Redis => 100,
+        })
+    }
 }
 
 /// A program that can be started as a server.
@@ -265,6 +277,27 @@ pub fn background_save(control: &mut Connection, poll: Duration) -> anyhow::Resu
             bail!("the save is not done after five minutes");
         }
     }
+}
+
+/// As [`background_save`], with the largest proportional set size of process `pid` and its children meanwhile, at which it looks every
+/// `interval`.
+///
+/// # Errors
+/// As there.
+pub fn watched_save(
+    control: &mut Connection,
+    pid: u32,
+    poll: Duration,
+    interval: Duration,
+) -> anyhow::Result<(BackgroundSave, u64)> {
+    let stop = AtomicBool::new(false);
+    let (save, peak) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| memory::watch_peak(pid, interval, &stop).0);
+        let save = background_save(control, poll);
+        stop.store(true, Ordering::Relaxed);
+        (save, watch.join().expect("the watching thread does not panic"))
+    });
+    Ok((save?, peak))
 }
 
 /// The first file called `name` on the PATH.

@@ -2,19 +2,20 @@
 //!
 //! Relies on one C program for both (`saver.c`), which is compiled here, so that they differ in the calls that save and restore
 //! only. Both live for the whole run and take turns. Memory is measured from outside, as the proportional set size of the program
-//! and its child. The part `redis` does the same with redis-server.
+//! and its child. The part `redis` does the same with redis-server, and the part `server` sets Quire's own saves beside redis-server's.
 
 mod calibration;
 mod charts;
 mod figures;
 mod program;
 mod redis;
+mod server;
 mod trial;
 
 use serde_json::{Map, Value, json};
 
 use crate::chart::Chart;
-use crate::experiment::{CommonArgs, Experiment, wants};
+use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::{disk, memory};
@@ -24,8 +25,10 @@ use trial::{RestoreResult, SaveResult};
 /// Saves of each program before those that count.
 const WARM_UPS: usize = 2;
 const FIRST_SEED: u64 = 77;
-/// What can be measured by itself. A small run has the first only, unless it is told: the second one builds redis-server.
-const PARTS: [&str; 2] = ["program", "redis"];
+/// What can be measured by itself. A small run has no [`BUILDING`], unless it is told.
+const PARTS: [&str; 3] = ["program", BUILDING, "server"];
+/// The part that builds redis-server.
+const BUILDING: &str = "redis";
 /// Close enough to the share that a load is named for: those of two saves at the same rate differ by as much.
 const TOLERANCE: f64 = 0.03;
 /// Bytes that the allocator keeps beside each value.
@@ -72,6 +75,8 @@ pub struct TrialResults {
     pub updates_per_s: Vec<f64>,
     /// The part `redis`, or why it could not be run.
     redis: Option<Result<redis::RedisResults, String>>,
+    /// The part `server`, or why it can't be run here.
+    server: Option<Result<server::ServerSaves, String>>,
 }
 
 /// The arguments of `quire bench checkpoint`.
@@ -85,9 +90,11 @@ pub struct CheckpointArgs {
     /// Bytes in each value
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(8..=1_048_576))]
     value_bytes: u64,
-    /// Parts to run, comma separated [default: all, quick: program]
+    /// Parts to run, comma separated [default: all, quick: program,server]
     #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     parts: Vec<String>,
+    #[command(flatten)]
+    binary: BinaryArgs,
     /// First of the ports to use
     #[arg(long, default_value_t = 23_700)]
     port: u16,
@@ -95,7 +102,7 @@ pub struct CheckpointArgs {
 
 impl CheckpointArgs {
     fn wants(&self, part: &str) -> bool {
-        if self.parts.is_empty() && self.common.quick { part == PARTS[0] } else { wants(&self.parts, part) }
+        if self.parts.is_empty() && self.common.quick { part != BUILDING } else { wants(&self.parts, part) }
     }
 
     fn data_bytes(&self) -> u64 {
@@ -116,7 +123,7 @@ impl Experiment for CheckpointArgs {
 
     const NAME: &'static str = "checkpoint";
     const ABOUT: &'static str =
-        "A program and redis-server that save by forking, plainly and with mdc_*: memory, time, restore";
+        "Saves by Quire, and by a program and redis-server that fork, plainly and with mdc_*: memory, time, restore";
     const DRAWS: Option<&'static str> = Some("memory over time during a save");
 
     fn common(&self) -> &CommonArgs {
@@ -133,14 +140,23 @@ impl Experiment for CheckpointArgs {
             let measured = redis::run(self, dir.path(), &say);
             results.redis = Some(measured.map_err(|error| format!("{error:#}")));
         }
+        if self.wants("server") {
+            results.server = Some(match server::hindrance() {
+                Some(reason) => Err(reason),
+                None => Ok(server::run(self, dir.path(), &say)?),
+            });
+        }
         Ok(results)
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let reason = "its saves are too short for the memory between them to be seen";
-        ["mdc_fork_memory_growth", "mdc_fork_checkpoint_time_ratio", "mdc_fork_restore_time_ratio", "mdc_redis"]
-            .map(|name| (name, reason.into()))
-            .to_vec()
+        let forked =
+            ["mdc_fork_memory_growth", "mdc_fork_checkpoint_time_ratio", "mdc_fork_restore_time_ratio", "mdc_redis"];
+        let of_server =
+            "its saves take less time than a server to tell of their end, and the budget is a large part of its data";
+        let forked = forked.into_iter().map(|name| (name, reason.into()));
+        forked.chain(server::NAMES.into_iter().map(|name| (name, of_server.into()))).collect()
     }
 
     fn figures(&self, results: &TrialResults, report: &mut Report) {
@@ -154,6 +170,14 @@ impl Experiment for CheckpointArgs {
                 redis::add(redis, report);
             }
             Some(Err(reason)) => redis::not_measured(reason, report),
+            None => {}
+        }
+        match &results.server {
+            Some(Ok(saves)) => {
+                report.scale.extend(server::facts(saves));
+                server::add(saves, report);
+            }
+            Some(Err(reason)) => server::not_measured(reason, report),
             None => {}
         }
     }
@@ -240,9 +264,10 @@ mod tests {
     #[test]
     fn a_small_run_builds_no_redis_server_unless_it_is_told_to() {
         let parts = |words: &str| PARTS.map(|part| parse::<CheckpointArgs>(words).wants(part));
-        assert_eq!(parts(""), [true, true]);
-        assert_eq!(parts("--quick"), [true, false]);
-        assert_eq!(parts("--quick --parts redis"), [false, true]);
+        assert_eq!(parts(""), [true, true, true]);
+        assert_eq!(parts("--quick"), [true, false, true]);
+        assert_eq!(parts("--quick --parts redis"), [false, true, false]);
+        assert_eq!(parts("--parts server"), [false, false, true]);
     }
 
     #[test]

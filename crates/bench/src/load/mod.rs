@@ -2,5 +2,6 @@
 //!
 //! Relies on one blocking connection per thread; all loads use the keys and values of [`crate::requests`].
 
+pub mod beside_updates;
 pub mod closed_loop;
 pub mod open_loop;

@@ -4,7 +4,7 @@
 //! the set sizes in `/proc` for memory; and on a raw write of the same amount between the saves for the disk's rate.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::setup::{Candidate, ExperimentSetup, PEER};
@@ -12,9 +12,10 @@ use crate::blkio::WriteLimit;
 use crate::disk;
 use crate::format::mebibytes;
 use crate::info::ServerInfo;
-use crate::load::closed_loop::{self, UpdateLoop};
+use crate::load::beside_updates::beside_updates;
+use crate::load::closed_loop::UpdateLoop;
 use crate::memory;
-use crate::process::{ServerKind, background_save};
+use crate::process::{ServerKind, background_save, watched_save};
 use crate::report::{BetterDirection, Figure, Report};
 use crate::resp::Connection;
 use crate::stats::Spread;
@@ -136,32 +137,17 @@ fn save_under_updates(
         connections: 4,
         pipeline: 16,
     };
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let pid = candidate.server.pid();
-    // A walk over the peer's small pages holds up its page faults, so it is looked at less often.
-    let interval = Duration::from_millis(if candidate.server.kind() == ServerKind::Quire { 10 } else { 100 });
-    std::thread::scope(|scope| -> anyhow::Result<(f64, f64, f64)> {
-        let updates = scope.spawn(|| closed_loop::update(plan, Instant::now(), &stop, &done));
-        // One round of updates first, so that buffers and fragments that the load itself causes count as data.
-        let lead = if setup.quick { Duration::from_millis(500) } else { Duration::from_secs(5) };
-        std::thread::sleep(lead);
+    // One round of updates first, so that buffers and fragments that the load itself causes count as data.
+    let lead = if setup.quick { Duration::from_millis(500) } else { Duration::from_secs(5) };
+    let (pid, interval) = (candidate.server.pid(), candidate.server.kind().memory_interval());
+    let ((before, save, peak), rates) = beside_updates(plan, lead, || {
         let before = memory::proportional_bytes(pid)?;
-        let updates_before = done.load(Ordering::Relaxed);
-        let watching = AtomicBool::new(false);
-        let (save, peak) = std::thread::scope(|inner| {
-            let watch = inner.spawn(|| memory::watch_peak(pid, interval, &watching));
-            let save = background_save(&mut candidate.control, Duration::from_millis(10));
-            watching.store(true, Ordering::Relaxed);
-            (save, watch.join().expect("the watcher does not panic").0)
-        });
-        let updates_during = done.load(Ordering::Relaxed) - updates_before;
-        stop.store(true, Ordering::Relaxed);
-        updates.join().expect("the updates do not panic")?;
-        let took_s = save?.took.as_secs_f64();
-        saves.stalls_us.push(candidate.server.save_stall_us(&mut candidate.control)?);
-        let extra_mib = mebibytes(peak.saturating_sub(before));
-        Ok((extra_mib, updates_during as f64 / setup.keys as f64, took_s))
-    })
+        let (save, peak) = watched_save(&mut candidate.control, pid, Duration::from_millis(10), interval)?;
+        Ok((before, save, peak))
+    })?;
+    saves.stalls_us.push(candidate.server.save_stall_us(&mut candidate.control)?);
+    let extra_mib = mebibytes(peak.saturating_sub(before));
+    Ok((extra_mib, rates.updates as f64 / setup.keys as f64, save.took.as_secs_f64()))
 }
 
 /// Adds the figures of cut stalls, dump rate and memory during a save.

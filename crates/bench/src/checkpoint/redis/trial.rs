@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::super::trial::INTERVAL;
 use super::server::{SavingServer, StoreFormat};
-use crate::process::background_save;
+use crate::process::{background_save, watched_save};
 use crate::{disk, memory};
 
 /// A save.
@@ -48,11 +48,10 @@ pub(super) fn save(server: &mut SavingServer, per_s: f64) -> anyhow::Result<Save
     let (stop, updates) = (AtomicBool::new(false), AtomicU64::new(0));
     let (saved, peak) = std::thread::scope(|scope| {
         let updating = scope.spawn(|| load.run(&stop, &updates));
-        let watcher = scope.spawn(|| memory::watch_peak(pid, INTERVAL, &stop).0);
-        let saved = background_save(&mut server.control, Duration::from_millis(5));
+        let saved = watched_save(&mut server.control, pid, Duration::from_millis(5), INTERVAL);
         stop.store(true, Ordering::Relaxed);
         updating.join().expect("the updating thread does not panic")?;
-        anyhow::Ok((saved?, watcher.join().expect("the watching thread does not panic")))
+        saved
     })?;
     let logged_s = match format {
         StoreFormat::Rdb => f64::NAN,
