@@ -122,8 +122,7 @@ impl Experiment for CheckpointArgs {
     type Results = TrialResults;
 
     const NAME: &'static str = "checkpoint";
-    const ABOUT: &'static str =
-        "Saves by Quire, and by a program and redis-server that fork, plainly and with mdc_*: memory, time, restore";
+    const ABOUT: &'static str = "Background saves by Quire, and by a program and redis-server that fork, plainly and with mdc_*: memory, time, restore";
     const DRAWS: Option<&'static str> = Some("memory over time during a save");
 
     fn common(&self) -> &CommonArgs {

@@ -52,17 +52,17 @@ fn theirs(round: &Round) -> &ServerTrial {
     &round.theirs
 }
 
-type Side = fn(&Round) -> &ServerTrial;
+type TrialOf = fn(&Round) -> &ServerTrial;
 
-fn of_all(rounds: &[Round], side: Side, value: impl Fn(&ServerTrial) -> f64) -> Vec<f64> {
+fn of_all(rounds: &[Round], side: TrialOf, value: impl Fn(&ServerTrial) -> f64) -> Vec<f64> {
     rounds.iter().map(|round| value(side(round))).collect()
 }
 
-fn median(rounds: &[Round], side: Side, value: impl Fn(&ServerTrial) -> f64) -> f64 {
+fn median(rounds: &[Round], side: TrialOf, value: impl Fn(&ServerTrial) -> f64) -> f64 {
     Spread::or_nan(&of_all(rounds, side, value)).median
 }
 
-fn of_slowed(rounds: &[Round], side: Side, value: impl Fn(&SlowedSave) -> f64) -> Spread {
+fn of_slowed(rounds: &[Round], side: TrialOf, value: impl Fn(&SlowedSave) -> f64) -> Spread {
     let values: Vec<f64> = rounds.iter().filter_map(|round| side(round).slowed.as_ref().map(&value)).collect();
     Spread::or_nan(&values)
 }
@@ -96,7 +96,7 @@ fn growth(rounds: &[Round]) -> Figure {
 }
 
 fn time_ratio(rounds: &[Round]) -> Figure {
-    let [ours_s, theirs_s] = [ours, theirs].map(|side: Side| of_all(rounds, side, |trial| trial.rest_s));
+    let [ours_s, theirs_s] = [ours, theirs].map(|side: TrialOf| of_all(rounds, side, |trial| trial.rest_s));
     let ratio = Spread::of_ratios(&ours_s, &theirs_s);
     let raw_s = of_all(rounds, ours, |trial| trial.raw_write_s);
     let mib = |side| mebibytes(median(rounds, side, |trial| trial.file_bytes as f64) as u64);
@@ -116,10 +116,10 @@ fn kept(trial: &ServerTrial) -> f64 {
 }
 
 fn throughput_ratio(rounds: &[Round]) -> Figure {
-    let [ours_kept, theirs_kept] = [ours, theirs].map(|side: Side| of_all(rounds, side, kept));
+    let [ours_kept, theirs_kept] = [ours, theirs].map(|side: TrialOf| of_all(rounds, side, kept));
     let ratio = Spread::of_ratios(&ours_kept, &theirs_kept);
     let mut figure = Figure::new(THROUGHPUT_RATIO, ratio.median, "x", BetterDirection::Higher).spread(ratio);
-    for (name, side) in [("quire", ours as Side), ("redis", theirs)] {
+    for (name, side) in [("quire", ours as TrialOf), ("redis", theirs)] {
         for (when, index) in [("without_per_s", 0), ("during_per_s", 1)] {
             let per_s = median(rounds, side, |trial| trial.updates_per_s[index]);
             figure = figure.peer(&format!("{name}_{when}"), per_s);
