@@ -122,7 +122,8 @@ impl Experiment for CheckpointArgs {
     type Results = TrialResults;
 
     const NAME: &'static str = "checkpoint";
-    const ABOUT: &'static str = "Background saves by Quire, and by a program and redis-server that fork, plainly and with mdc_*: memory, time, restore";
+    const ABOUT: &'static str =
+        "Quire, and a program and redis-server that save by forking, plainly and with mdc_*: memory, time, restore";
     const DRAWS: Option<&'static str> = Some("memory over time during a save");
 
     fn common(&self) -> &CommonArgs {
