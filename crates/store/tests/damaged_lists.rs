@@ -7,7 +7,7 @@ use common::{Image, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::list::{self, End};
-use quire_store::{DbId, EncodingLimits, Store, StoreConfig, StoreError};
+use quire_store::{CopyStep, DbId, EncodingLimits, Store, StoreConfig, StoreError};
 
 const DB: DbId = DbId(0);
 const KEY: &[u8] = b"hostile key";
@@ -216,4 +216,26 @@ proptest! {
             use_all(&mut store);
         }
     }
+}
+
+#[test]
+fn a_long_pop_that_meets_damage_leaves_nothing_of_its_steps_behind() {
+    let numbers: Vec<String> = (0..3000).map(|number| number.to_string()).collect();
+    let mut elements: Vec<&[u8]> = numbers.iter().map(String::as_bytes).collect();
+    elements[100] = MARK;
+    let mut store = changed(&mut made(&elements, 1), MARK, |page, at| page[at - 1] = 0xff);
+    let mut pop = || {
+        let popped = loop {
+            let popped = list::open_mut(&mut store, DB, KEY).unwrap().pop_in_steps(7, End::Front, 1300, &mut |_| {});
+            if !matches!(popped, Ok(None)) {
+                break popped;
+            }
+            while store.copy_step(100).unwrap() == CopyStep::More {}
+        };
+        while store.reclaim_step(1000).unwrap() > 0 {}
+        (is_damage(&popped), store.arena().stats().objects)
+    };
+    let (first, second) = (pop(), pop());
+    assert!(first.0, "the list is sound");
+    assert_eq!(first, second, "objects are left");
 }

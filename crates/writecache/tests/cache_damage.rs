@@ -440,7 +440,7 @@ fn a_log_that_version_1_wrote_is_read_goes_on_and_is_written_back() {
     cache.drain().unwrap();
     assert!(homes.slow.bytes("data").unwrap() == data && homes.slow.bytes("file").unwrap() == file);
     drop(cache);
-    assert_eq!(versions(&homes), [2, 2]);
+    assert_eq!(versions(&homes), [3, 3]);
 }
 
 #[test]

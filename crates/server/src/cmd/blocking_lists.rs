@@ -19,7 +19,11 @@ const TIMEOUT_TOO_LONG: CmdError = CmdError::fixed("ERR timeout is out of range"
 const NEGATIVE_TIMEOUT: CmdError = CmdError::fixed("ERR timeout is negative");
 
 /// When a client that begins to wait now has waited for the seconds that a word says, on the server's monotonic clock; 0 stands for ever.
+/// A client that waits already keeps its deadline.
 fn deadline_ms(ctx: &Ctx<'_>, at: usize) -> Result<Option<u64>, CmdError> {
+    if ctx.client.waits_on_keys() {
+        return Ok(None);
+    }
     let ms = (numbers::parse_f64(ctx.args.at(at)).ok_or(NOT_A_TIMEOUT)? * 1000.0).ceil();
     // As in Redis the instant has to be one that its clock can tell.
     let latest_ms = i64::MAX.saturating_sub(ctx.server.clock.unix_ms);
@@ -87,8 +91,9 @@ pub fn blmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if is_over(ctx)? {
         return Ok(());
     }
-    // At once, however many: the client waits already, or would, on the keys.
-    match pop_first(ctx, keys.clone(), end, Some(count), None)? {
+    // A client that waits on the keys cannot wait for steps as well.
+    let owner = ctx.steps_owner().filter(|_| !ctx.client.waits_on_keys());
+    match pop_first(ctx, keys.clone(), end, Some(count), owner)? {
         Some(at) => ctx.say_effect(&[pop_at(end), EffectWord::Arg(at), EffectWord::Int(count as i64)]),
         None if ctx.client.in_exec => ctx.reply.null_array(),
         None => return wait(ctx, keys, deadline_ms),

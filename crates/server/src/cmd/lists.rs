@@ -411,12 +411,13 @@ pub(super) fn pop_first(
         if !list.exists() {
             continue;
         }
+        let popped_len = count.map(|count| Ok::<_, CmdError>(count.min(list.len()?))).transpose()?;
         let reply = &mut *ctx.reply;
         let start = reply.len();
         reply.array(2);
         reply.bulk(key);
-        if let Some(count) = count {
-            reply.array(count.min(list.len()?) as usize);
+        if let Some(len) = popped_len {
+            reply.array(len as usize);
         }
         let popped = pop_elements(&mut list, owner, end, count.unwrap_or(1), reply);
         drop(list);

@@ -177,6 +177,14 @@ pub(crate) struct MadeValue {
 }
 
 impl MadeValue {
+    /// Gives up what was made: it is freed in steps.
+    pub(crate) fn retire(self, heap: &mut Heap) -> Result<()> {
+        for (node, (items, table)) in self.nodes.iter().zip(self.value.remains()) {
+            heap.retire_as(*node, items as u32, zerocopy::transmute!(table))?;
+        }
+        Ok(())
+    }
+
     /// Hands over a copy.
     pub(crate) fn into_copy(self, heap: &mut Heap) -> Result<CopiedValue> {
         self.nodes.into_iter().try_for_each(|node| heap.arena.free(node))?;

@@ -259,15 +259,27 @@ impl ListMut<'_> {
         if matches!(cut, Cut::NotYet) {
             return Ok(None);
         }
-        let Some(body) = self.body()? else { return Ok(Some(0)) };
+        match (self.tell_popped(end, len, count, f), cut) {
+            (Ok(true), cut) => self.cut(kept, cut).map(|()| Some(count)),
+            (told, Cut::Divided(made)) => {
+                // Nothing but this knows of the tables.
+                made.retire(self.value.heap())?;
+                told.map(|_| Some(0))
+            }
+            (told, Cut::AtOnce | Cut::NotYet) => told.map(|_| Some(0)),
+        }
+    }
+
+    /// Calls `f` with so many elements from one end; false if the list has none.
+    fn tell_popped(&self, end: End, len: u64, count: u64, f: &mut dyn FnMut(Element<'_>)) -> Result<bool> {
+        let Some(body) = self.body()? else { return Ok(false) };
         let mut left = count;
         body.walk(self.value.arena(), end, if end == End::Front { 0 } else { len - 1 }, &mut |element| {
             f(element);
             left -= 1;
             Ok(left > 0)
         })?;
-        self.cut(kept, cut)?;
-        Ok(Some(count))
+        Ok(true)
     }
 
     /// Keeps only the elements of a range that lies in the list; deletes the key if there are none.

@@ -60,12 +60,15 @@ pub(super) fn open<'a>(
             let CopiedValue::Object(object) = made.into_copy(string.heap())? else {
                 return Err(StoreError::damaged("a table where a string was copied"));
             };
-            let moved = string.move_to(object);
-            if let Err(StoreError::OutOfMemory { .. }) = moved {
-                string.heap().arena.free(object.object)?;
+            match string.move_to(object) {
+                Ok(()) => Ok(Some(Growing { string, is_cleared: pads })),
+                Err(error @ StoreError::OutOfMemory { .. }) => {
+                    string.heap().arena.free(object.object)?;
+                    // It may have room where it is; the command must not fail then.
+                    if growth.moves { Err(error) } else { Ok(Some(Growing { string, is_cleared: false })) }
+                }
+                Err(error) => Err(error),
             }
-            moved?;
-            Ok(Some(Growing { string, is_cleared: pads }))
         }
         // It has room where it is, so that the command must not fail.
         Err(StoreError::OutOfMemory { .. }) if !growth.moves => Ok(Some(Growing { string, is_cleared: false })),
