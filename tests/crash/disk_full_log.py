@@ -141,6 +141,9 @@ def stand_still(directory, keys):
     eventually("the log stands still", lambda: next_segment(keys.port) == "awaited")
     # Under `always` the client waits; otherwise it was told, and the next write is refused.
     assert error == "waits" if keys.always else error is None or error.startswith(NO_ROOM), error
+    if not keys.always:
+        # Clients rely on what is in memory only, so an image is tried, for which there is no room either.
+        eventually("an image is tried", lambda: persistence(keys.port)["aof_last_bgrewrite_status"] == "err")
     return filler
 
 

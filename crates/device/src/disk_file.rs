@@ -220,7 +220,8 @@ impl Device for DiskFile {
         grown.and_then(|()| self.set_len(len)).map_err(|error| {
             // Whether this works or not, the error that counts is the first one.
             let _ = self.target.file.set_len(old_len);
-            DeviceError { action: DeviceOperation::Allocate, ..error }
+            // How far it came is another place each time, and an error that is met again should be the same one.
+            DeviceError { action: DeviceOperation::Allocate, place: None, ..error }
         })
     }
 

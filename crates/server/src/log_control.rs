@@ -246,21 +246,29 @@ fn remove_leftover(store: &Store, state: &mut ServerState, cut: &SaveCut) {
     }
 }
 
-/// Whether an image is wanted for the log's sake: to come in force, or because it has become long.
+/// Whether an image is wanted for the log's sake: to come in force, because it has become long, or because it has no room for writes
+/// that were acknowledged, which are in memory only. One that failed is tried again while it stands in the way of writes: no save
+/// rule may ask for another for hours.
 pub fn wants_image(state: &ServerState) -> bool {
     let Some(log_writer) = &state.log_writer else { return false };
     if log_writer.failure().is_some() || state.saves.must_wait(state.clock.now) {
         return false;
     }
-    log_writer.awaits_image() || log_writer.bounded_bytes() > most_bytes(&state.config) / 2 && !log_writer.is_covering()
+    log_writer.awaits_image()
+        || log_writer.bounded_bytes() > most_bytes(&state.config) / 2 && !log_writer.is_covering()
+        || lacks_acknowledged(log_writer, state)
+        || !state.saves.rewrites.last_ok && state.saves.stops_writes(&state.config)
 }
 
-/// Before the end of the server: on a full disk everything is made durable for which there is room, so that it is known what is
-/// not.
+/// Whether there is no room for writes whose clients were told before these were durable, and which no image has.
+fn lacks_acknowledged(log_writer: &LogWriter, state: &ServerState) -> bool {
+    log_writer.stands_still() && log_writer.told() > log_writer.durable().max(state.log_state.image_position)
+}
+
+/// Before the end of the server: everything is made durable for which there is room, so that it is known what is not. The disk may
+/// be full without the log having come to that yet. The end of the log waits for the same device.
 pub fn settle(state: &mut ServerState) {
-    let Some(log_writer) = state.log_writer.as_mut().filter(|log_writer| log_writer.shortage().is_some()) else {
-        return;
-    };
+    let Some(log_writer) = &mut state.log_writer else { return };
     log_writer.settle();
     if log_writer.stands_still() {
         let (durable_record, last_record) = (log_writer.durable(), log_writer.appended());
@@ -280,7 +288,7 @@ pub fn needs_last_image(state: &ServerState) -> bool {
     let needs = |log_writer: &LogWriter| {
         log_writer.awaits_image()
             || log_writer.failure().is_some() && log_writer.appended() > image_position
-            || log_writer.stands_still() && log_writer.told() > log_writer.durable().max(image_position)
+            || lacks_acknowledged(log_writer, state)
     };
     state.log_writer.as_ref().is_some_and(|log_writer| needs(log_writer))
 }

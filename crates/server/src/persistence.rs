@@ -175,8 +175,7 @@ fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, cut:
 
 /// Decides whether writes are refused.
 pub fn judge_writes(state: &mut ServerState) {
-    let unsaved = state.config.stop_writes_on_save_error && !state.saves.last_ok && !state.config.save.is_empty();
-    state.writes_stopped = unsaved || state.log_state.refusal.is_some();
+    state.writes_stopped = state.saves.stops_writes(&state.config) || state.log_state.refusal.is_some();
 }
 
 /// Looks whether the background save has ended.

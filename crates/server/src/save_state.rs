@@ -7,7 +7,7 @@ use quire_store::ImageIdentity;
 use quire_units::UtcTime;
 
 use crate::clone_origin::CloneOrigin;
-use crate::config::SaveRule;
+use crate::config::{Config, SaveRule};
 use crate::lock_file::SharedLock;
 
 /// How long to wait after a failed background save before the rules start another.
@@ -148,6 +148,11 @@ impl SaveState {
     /// Whether a save has failed so shortly before that another isn't tried by itself.
     pub fn must_wait(&self, now: Instant) -> bool {
         !self.last_ok && self.last_attempt.is_some_and(|at| now.saturating_duration_since(at) <= RETRY_AFTER)
+    }
+
+    /// Whether writes are refused because the last save failed.
+    pub fn stops_writes(&self, config: &Config) -> bool {
+        config.stop_writes_on_save_error && !self.last_ok && !config.save.is_empty()
     }
 
     /// The rule that asks for a save now.

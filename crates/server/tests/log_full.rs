@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{Client, Running, Value, eventually, request, start_logging};
 use quire_device::{
-    DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
+    DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, MemoryDirectory, PowerCut, errno,
 };
 use tempfile::TempDir;
 
@@ -16,12 +16,16 @@ const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always
 const EVERYSEC: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "everysec"), ("log-segment-bytes", "1mb")];
 /// Bytes of a value that the file which is written to has no room for, and those of one that gets a file of its own size.
 const LARGE: [usize; 2] = [700_000, 1_500_000];
+/// A save rule that is never met, so that a save that fails stops writes.
+const SAVES: &[(&str, &str)] =
+    &[("appendonly", "yes"), ("appendfsync", "everysec"), ("log-segment-bytes", "1mb"), ("save", "100000 1000000")];
 const NO_ROOM: &str = "MISCONF The log has no room to go on";
 
-/// A server, and its log on a disk that a test fills up.
+/// A server, and its log on a disk that a test fills up, and behind a gate.
 struct Full {
     server: Running,
     disk: FaultInjector,
+    gate: IoGate,
     memory: MemoryDirectory,
     dir: TempDir,
 }
@@ -31,12 +35,13 @@ impl Full {
     fn new(settings: &[(&str, &str)]) -> Self {
         let (memory, dir) = (MemoryDirectory::new(), tempfile::tempdir().unwrap());
         let disk = FaultInjector::new(Arc::new(memory.clone()), Vec::new());
-        let server = start_logging(dir.path(), settings, Arc::new(disk.clone()));
+        let gate = IoGate::default();
+        let server = start_logging(dir.path(), settings, gate.before_all(Arc::new(disk.clone())));
         let mut client = server.client();
         for number in 0..10 {
             assert_eq!(client.text(&format!("SET k:{number} {}", "x".repeat(40_000))), "OK");
         }
-        let full = Self { server, disk, memory, dir };
+        let full = Self { server, disk, gate, memory, dir };
         full.fill_up();
         full
     }
@@ -48,6 +53,19 @@ impl Full {
 
     fn make_room(&self) {
         self.disk.set_rules(Vec::new());
+    }
+
+    /// No image can be saved until [`Full::allow_saves`].
+    fn forbid_saves(&self) {
+        let image = self.dir.path().join("dump.quire");
+        std::fs::rename(&image, self.dir.path().join("aside")).unwrap();
+        std::fs::create_dir(&image).unwrap();
+    }
+
+    fn allow_saves(&self) {
+        let image = self.dir.path().join("dump.quire");
+        std::fs::remove_dir(&image).unwrap();
+        std::fs::rename(self.dir.path().join("aside"), &image).unwrap();
     }
 
     /// Writes a value for which there is no room, and returns when the log stands still.
@@ -132,8 +150,11 @@ fn under_always_the_server_ends_on_a_full_disk_with_all_that_was_acknowledged() 
 #[test]
 fn a_server_takes_an_image_before_it_ends_if_acknowledged_writes_have_no_room() {
     let mut full = Full::new(EVERYSEC);
-    let mut writer = full.stand_still(LARGE[0]);
+    full.forbid_saves();
+    let (mut writer, mut other) = (full.stand_still(LARGE[0]), full.server.client());
     assert_eq!(writer.reply().text(), "OK");
+    eventually("an image is tried at once, in vain", || other.info("aof_last_bgrewrite_status") == "err");
+    full.allow_saves();
     // It was acknowledged under the former policy.
     assert_eq!(writer.text("CONFIG SET appendfsync always"), "OK");
     writer.send(request("SHUTDOWN NOSAVE"));
@@ -144,23 +165,75 @@ fn a_server_takes_an_image_before_it_ends_if_acknowledged_writes_have_no_room() 
 #[test]
 fn a_server_that_can_take_no_image_stays_if_acknowledged_writes_have_no_room() {
     let mut full = Full::new(EVERYSEC);
+    full.forbid_saves();
     let mut client = full.stand_still(LARGE[0]);
     assert_eq!(client.reply().text(), "OK");
-    let image = full.dir.path().join("dump.quire");
-    std::fs::rename(&image, full.dir.path().join("aside")).unwrap();
-    std::fs::create_dir(&image).unwrap();
     for end in ["SHUTDOWN", "SHUTDOWN NOSAVE"] {
         assert_eq!(client.text(end), "ERR Errors trying to SHUTDOWN. Check logs.");
     }
     assert_eq!(client.text("STRLEN large"), LARGE[0].to_string());
-    std::fs::remove_dir(&image).unwrap();
-    std::fs::rename(full.dir.path().join("aside"), &image).unwrap();
     // Where the log has everything it needs no image.
     full.make_room();
     eventually("all is durable", || client.info("aof_pending_bio_fsync") == "0");
+    full.allow_saves();
     client.send(request("SHUTDOWN NOSAVE"));
     assert!(full.server.ended());
     assert_eq!(found(full.dir.path(), full.memory.clone()), ("40000".into(), LARGE[0].to_string()));
+}
+
+#[test]
+fn acknowledged_writes_without_room_are_saved_without_being_asked() {
+    for bytes in LARGE {
+        let full = Full::new(EVERYSEC);
+        let (mut writer, mut other) = (full.stand_still(bytes), full.server.client());
+        assert_eq!(writer.reply().text(), "OK");
+        eventually("an image has them", || other.info("aof_rewrites") == "1");
+        assert_eq!(
+            (other.info("log_next_segment"), other.info("aof_last_bgrewrite_status")),
+            ("awaited".into(), "ok".into())
+        );
+        assert_eq!(full.after_power_cut(), ("40000".into(), bytes.to_string()));
+        full.make_room();
+        eventually("writes are taken again", || other.text("SET b 1") == "OK");
+        assert_eq!(full.after_power_cut(), ("40000".into(), bytes.to_string()));
+    }
+}
+
+#[test]
+fn an_image_that_failed_on_a_full_disk_does_not_stop_writes_when_there_is_room() {
+    let full = Full::new(SAVES);
+    full.forbid_saves();
+    let (mut writer, mut other) = (full.stand_still(LARGE[0]), full.server.client());
+    assert_eq!(writer.reply().text(), "OK");
+    eventually("an image is tried", || other.info("aof_last_bgrewrite_status") == "err");
+    full.make_room();
+    eventually("the log goes on", || other.info("log_next_segment") != "awaited");
+    // No save rule asks for another one.
+    full.allow_saves();
+    eventually("writes are taken again", || other.text("SET b 1") == "OK");
+}
+
+#[test]
+fn a_server_that_ends_looks_first_whether_the_disk_is_full() {
+    for bytes in LARGE {
+        let mut full = Full::new(EVERYSEC);
+        let (mut client, mut probe) = (full.server.client(), full.server.client());
+        full.gate.close();
+        assert_eq!(client.text(&format!("SET large {}", "x".repeat(bytes))), "OK");
+        assert_eq!(client.info("aof_last_write_status"), "ok");
+        client.send(request("SHUTDOWN NOSAVE"));
+        // The engine waits for the device.
+        loop {
+            probe.send(request("PING"));
+            if probe.is_silent() {
+                break;
+            }
+            assert_eq!(probe.reply().text(), "PONG");
+        }
+        full.gate.open();
+        assert!(full.server.ended());
+        assert_eq!(found(full.dir.path(), full.memory.clone()), ("40000".into(), bytes.to_string()));
+    }
 }
 
 #[test]

@@ -141,7 +141,11 @@ impl Preallocation {
         match &mut order.standstill {
             // It may have been told again while it was tried.
             Some(standstill) => standstill.error = error,
-            None => order.standstill = Some(Standstill { error, again: false, tried_last: false }),
+            None => {
+                // Perhaps an image has freed a file since the attempt that failed, and found no log thread to tell of it.
+                let again = matches!(order.ahead, PreallocationState::Ready(_));
+                order.standstill = Some(Standstill { error, again, tried_last: false });
+            }
         }
     }
 
@@ -178,7 +182,12 @@ impl Preallocation {
 
     /// Here it is, or why it is not.
     pub(crate) fn answer(&self, made: Result<PreparedSegment, DeviceError>) {
-        lock(&self.order).ahead = made.map_or_else(PreallocationState::Failed, PreallocationState::Ready);
+        let mut order = lock(&self.order);
+        if let (Ok(_), Some(standstill)) = (&made, &mut order.standstill) {
+            // It was asked for before the log thread came to need it, which no other call may tell.
+            standstill.again = true;
+        }
+        order.ahead = made.map_or_else(PreallocationState::Failed, PreallocationState::Ready);
         self.changed.notify_all();
     }
 
@@ -252,6 +261,15 @@ mod tests {
         DeviceError::from_errno(DeviceOperation::Allocate, "quire-log-00000002", errno::ENOSPC)
     }
 
+    impl Preallocation {
+        /// As [`Preallocation::await_room`], which would sleep if it were not so.
+        fn is_to_try_again(&self) {
+            let mut order = lock(&self.order);
+            let again = order.standstill.as_mut().map(|standstill| std::mem::take(&mut standstill.again));
+            assert_eq!(again, Some(true));
+        }
+    }
+
     fn prepared() -> PreparedSegment {
         let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new());
         PreparedSegment { index: 2, device: directory.create("quire-log-00000002").unwrap(), bytes: 4096 }
@@ -294,6 +312,27 @@ mod tests {
         assert_eq!(preallocation.shortage(), Some(full()), "as long as it tries");
         preallocation.settle(true);
         assert_eq!((preallocation.status(), preallocation.shortage()), (NextSegment::NotNeeded, None));
+    }
+
+    #[test]
+    fn a_log_thread_does_not_sleep_beside_a_file_that_is_there() {
+        let (preallocation, (jobs, _maintenance)) = (Preallocation::default(), channel());
+        // Made between its own attempt, which failed, and its standstill.
+        preallocation.ask(&jobs);
+        preallocation.answer(Ok(prepared()));
+        preallocation.stand_still(full());
+        preallocation.is_to_try_again();
+        assert!(preallocation.wait().is_some());
+        // Asked for before the standstill, made after it.
+        preallocation.ask(&jobs);
+        preallocation.stand_still(full());
+        preallocation.answer(Ok(prepared()));
+        preallocation.is_to_try_again();
+        // One that it can't use is no reason to try without end.
+        preallocation.stand_still(full());
+        preallocation.close();
+        assert_eq!(preallocation.await_room(), Ok(()), "for the last time");
+        assert_eq!(preallocation.await_room(), Err(full()));
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl SegmentAllocator {
         Ok(prepared)
     }
 
+    /// Takes a file back that could not be begun.
+    pub(crate) fn discard(&self, prepared: PreparedSegment) -> Result<(), DeviceError> {
+        lock(&self.pool).discard(prepared)
+    }
+
     /// There is no room for a file that is needed now, which the owner of the log can tell from here on.
     pub(crate) fn stand_still(&self, shortage: DeviceError) {
         self.preallocation.stand_still(shortage);

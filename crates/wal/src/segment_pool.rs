@@ -18,6 +18,10 @@ use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of, unfinished
 /// Longest wait for the space of removed files, on a disk that is full without it.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
+/// Attempts in a row for which the figure of free bytes is believed that says that they would fail. It is a hint: what a file system
+/// keeps for root is not in it.
+const MOST_BELIEVED: u32 = 60;
+
 /// A file that can take a segment. Its name is durable.
 pub(crate) struct PreparedSegment {
     pub(crate) index: u64,
@@ -41,6 +45,8 @@ pub(crate) struct SegmentPool {
     next_index: u64,
     spares: Vec<ClosedSegment>,
     most_spares: usize,
+    /// Why the last attempt to make a file failed, if there was no room, and how often that was the answer to another one.
+    shortage: Option<(DeviceError, u32)>,
 }
 
 impl SegmentPool {
@@ -50,7 +56,8 @@ impl SegmentPool {
         most_spares: usize,
         highest_index: u64,
     ) -> Self {
-        Self { directory, segment_bytes, next_index: highest_index + 1, spares: Vec::new(), most_spares }
+        let next_index = highest_index + 1;
+        Self { directory, segment_bytes, next_index, spares: Vec::new(), most_spares, shortage: None }
     }
 
     /// Bytes of the files that wait to be used again.
@@ -67,6 +74,9 @@ impl SegmentPool {
         }
         let (index, bytes) = (self.next_index, least_bytes.max(self.segment_bytes));
         let bytes = bytes.next_multiple_of(quire_device::DIRECT_ALIGN as u64);
+        if let Some(shortage) = self.lasting_shortage(bytes) {
+            return Err(shortage);
+        }
         let made = match self.make(index, bytes) {
             // The space of removed files counts as taken until it is free: a start would fail for what it has removed itself.
             Err(error) if error.is_full() && is_freeing() => {
@@ -81,7 +91,17 @@ impl SegmentPool {
             Err(error) => self.discard_unfinished(index) && is_shortage(error),
         };
         self.next_index += u64::from(!leaves_nothing);
+        self.shortage = made.as_ref().err().filter(|error| is_shortage(error)).map(|error| (error.clone(), 0));
         made
+    }
+
+    /// The shortage that the last attempt met, if the directory still has less than so many bytes. An attempt takes what there is before
+    /// it fails: each second, and perhaps from the save that would free files.
+    fn lasting_shortage(&mut self, bytes: u64) -> Option<DeviceError> {
+        let (error, believed) = self.shortage.as_mut()?;
+        *believed += 1;
+        let lasts = !is_freeing() && self.directory.free_bytes().is_some_and(|free| free < bytes);
+        (lasts && *believed <= MOST_BELIEVED).then(|| error.clone())
     }
 
     fn use_again(&mut self, closed: ClosedSegment) -> Result<PreparedSegment, DeviceError> {
@@ -117,6 +137,14 @@ impl SegmentPool {
         self.directory.rename(&unfinished, &name_of(index))?;
         self.directory.sync()?;
         Ok(PreparedSegment { index, device, bytes })
+    }
+
+    /// Takes a file back that could not be begun.
+    pub(crate) fn discard(&self, prepared: PreparedSegment) -> Result<(), DeviceError> {
+        // Before another file is begun its name is gone durably: that file's own name is made durable first.
+        self.directory.remove(&name_of(prepared.index))?;
+        free_later(prepared.device);
+        Ok(())
     }
 
     /// Takes a segment back that an image covers: to be used again, or to be removed if there are enough of them.
@@ -170,4 +198,98 @@ fn header_transfer(device: &dyn Device, header: &SegmentHeader) -> Result<Transf
 pub(crate) fn buffer(name: &str, len: usize) -> Result<Buffer, DeviceError> {
     let refused = |_| DeviceError::new(DeviceOperation::Buffers, name, &std::io::ErrorKind::OutOfMemory.into());
     Buffer::new(len).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use quire_device::{FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
+
+    use super::*;
+
+    const SEGMENT_BYTES: u64 = 32 << 10;
+
+    /// A directory that says how much is free.
+    struct Measured {
+        inner: FaultInjector,
+        free_bytes: AtomicU64,
+    }
+
+    impl Directory for Measured {
+        fn path_of(&self, name: &str) -> String {
+            self.inner.path_of(name)
+        }
+
+        fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+            self.inner.create(name)
+        }
+
+        fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+            self.inner.open(name)
+        }
+
+        fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+            self.inner.open_to_write(name)
+        }
+
+        fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+            self.inner.rename(from, to)
+        }
+
+        fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+            self.inner.link(from, to)
+        }
+
+        fn remove(&self, name: &str) -> Result<(), DeviceError> {
+            self.inner.remove(name)
+        }
+
+        fn sync(&self) -> Result<(), DeviceError> {
+            self.inner.sync()
+        }
+
+        fn list(&self) -> Result<Vec<String>, DeviceError> {
+            self.inner.list()
+        }
+
+        fn free_bytes(&self) -> Option<u64> {
+            Some(self.free_bytes.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_known_to_be_full_is_not_touched_before_it_has_room() {
+        let full = (FaultTrigger::From(DeviceOperation::Allocate, 0), InjectedFault::Error(errno::ENOSPC));
+        let injector = FaultInjector::new(Arc::new(MemoryDirectory::new()), vec![full]);
+        let directory = Arc::new(Measured { inner: injector.clone(), free_bytes: AtomicU64::new(SEGMENT_BYTES - 1) });
+        let mut pool = SegmentPool::new(Arc::clone(&directory) as Arc<dyn Directory>, SEGMENT_BYTES, 2, 0);
+        let mut take = |bytes| {
+            // What the last attempt left is freed by another thread, and counts as taken until then.
+            await_freed(LONGEST_WAIT);
+            pool.take(bytes).map(|prepared| prepared.index)
+        };
+        // The figure is a hint: the first attempt does not rely on it.
+        let error = take(0).unwrap_err();
+        assert!(error.is_full());
+        for _ in 0..10 {
+            assert_eq!(take(0), Err(error.clone()));
+        }
+        assert_eq!(injector.struck(), 1);
+        directory.free_bytes.store(SEGMENT_BYTES, Ordering::Relaxed);
+        assert_eq!((take(0), injector.struck()), (Err(error.clone()), 2));
+        assert_eq!((take(SEGMENT_BYTES + 1), injector.struck()), (Err(error.clone()), 2), "a larger one");
+        assert_eq!((take(0), injector.struck()), (Err(error.clone()), 3));
+        // What is kept for root may be room all the same.
+        directory.free_bytes.store(0, Ordering::Relaxed);
+        for _ in 0..=MOST_BELIEVED {
+            assert_eq!(take(0), Err(error.clone()));
+        }
+        assert_eq!(injector.struck(), 4);
+        injector.set_rules(Vec::new());
+        directory.free_bytes.store(SEGMENT_BYTES, Ordering::Relaxed);
+        assert_eq!(take(0), Ok(1));
+        directory.free_bytes.store(0, Ordering::Relaxed);
+        assert_eq!(take(0), Ok(2), "no shortage is known");
+    }
 }

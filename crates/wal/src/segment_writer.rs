@@ -158,7 +158,8 @@ impl SegmentWriter {
     }
 
     /// Says behind the last record that all of them are durable, so that damage to one isn't taken for a torn end. The next
-    /// record is written over this.
+    /// record is written over this. The log can do without: on a full disk, where a file system that copies on write has no room
+    /// for it, there is no mark.
     pub(crate) fn mark_end(&mut self) -> Result<(), DeviceError> {
         let at = self.fill;
         let len = RECORD_HEADER_BYTES + size_of::<i64>();
@@ -182,7 +183,11 @@ impl SegmentWriter {
         self.transfer.extents.clear();
         self.transfer.extents.push(Extent { offset: self.staged_at, start: 0, len: blocks });
         self.bytes_written += blocks as u64;
-        self.current.device.run(&mut self.transfer)
+        match self.current.device.run(&mut self.transfer) {
+            // Whatever part of it was written, the bytes of records in it are the ones that were there.
+            Err(error) if error.is_full() => Ok(()),
+            marked => marked,
+        }
     }
 
     /// Where the next record begins.
@@ -256,7 +261,15 @@ impl SegmentWriter {
             in_force: lock(&self.chain).is_in_force(),
             ..self.current.meta
         };
-        let salt = write_header(&*prepared.device, &meta)?;
+        let salt = match write_header(&*prepared.device, &meta) {
+            Ok(salt) => salt,
+            // A file system that copies on write needs space for this, too. What is in the file now is not known.
+            Err(error) if is_shortage(&error) => {
+                self.allocator.discard(prepared)?;
+                return Ok(Some(error));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let full = std::mem::replace(&mut self.current, OpenSegment { device: prepared.device, meta, salt });
         let full = ClosedSegment {
             index: full.meta.index,

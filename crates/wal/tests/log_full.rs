@@ -12,6 +12,8 @@ use quire_device::{
 use quire_wal::{Log, LogError, NextSegment, SyncPolicy};
 
 const LEN: usize = 500;
+/// Bytes of a segment before its first record.
+const DATA_OFFSET: u64 = 4096;
 /// A record that gets a segment of its own.
 const LARGE_LEN: usize = 2 * SEGMENT_BYTES as usize;
 
@@ -335,6 +337,41 @@ fn a_segment_that_can_not_be_made_for_another_reason_ends_the_log() {
         disk.make_room();
         let found = read(&disk.memory, base(0), |_| LEN).unwrap().0.len() as u64;
         assert!(found >= acknowledged && acknowledged > 10, "{action}");
+    }
+}
+
+/// What a file system that copies on write may have no room for when it is full: the places that are written to in files in use.
+#[test]
+fn a_disk_without_room_for_a_mark_or_a_header_is_waited_for_too() {
+    let full = InjectedFault::Error(errno::ENOSPC);
+    for rules in [
+        vec![
+            (FaultTrigger::From(DeviceOperation::Write, 0), full),
+            (FaultTrigger::From(DeviceOperation::Allocate, 0), full),
+        ],
+        vec![(FaultTrigger::Within(DeviceOperation::DurableWrite, 0, DATA_OFFSET), full)],
+    ] {
+        let disk = Disk::new();
+        let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
+        disk.injector.set_rules(rules);
+        let acknowledged = fill(&mut log);
+        assert!(acknowledged > 10);
+        for _ in 0..3 {
+            assert!(!try_again(&disk, &log), "there is no room yet");
+            assert!(!durable_or_awaited(&log, acknowledged + 1));
+        }
+        assert_eq!(read(&disk.left(), base(0), |_| LEN).unwrap().0.len() as u64, acknowledged);
+        disk.make_room();
+        log.retry_files();
+        assert!(durable(&log, acknowledged + 1));
+        for _ in 0..100 {
+            append(&mut log, LEN).unwrap();
+            log.commit();
+            assert!(durable(&log, log.appended()));
+        }
+        let last = log.appended();
+        log.finish().unwrap();
+        assert_eq!(read(&disk.memory, base(0), |_| LEN).unwrap().0.len() as u64, last);
     }
 }
 
