@@ -118,21 +118,26 @@ impl Preallocation {
             order = self.wait_for_change(order);
         }
         // A failure stays known until a file is there, so that no write is taken in between.
-        let PreallocationState::Ready(_) = &order.ahead else { return None };
-        order.standstill = None;
         match std::mem::take(&mut order.ahead) {
             PreallocationState::Ready(prepared) => Some(prepared),
-            _ => None,
+            other => {
+                order.ahead = other;
+                None
+            }
         }
     }
 
     /// The log thread has got a file by itself, an `ordinary` one or one for a large record.
     pub(crate) fn settle(&self, ordinary: bool) {
         let mut order = lock(&self.order);
-        order.standstill = None;
         if ordinary && matches!(order.ahead, PreallocationState::Failed(_)) {
             order.ahead = PreallocationState::Nothing;
         }
+    }
+
+    /// The log thread goes on in its next segment. Until then a shortage stays known: the file alone does not end it.
+    pub(crate) fn go_on(&self) {
+        lock(&self.order).standstill = None;
     }
 
     /// There is no room for a segment that a record needs.
@@ -311,6 +316,8 @@ mod tests {
         assert_eq!(preallocation.await_room(), Ok(()));
         assert_eq!(preallocation.shortage(), Some(full()), "as long as it tries");
         preallocation.settle(true);
+        assert_eq!(preallocation.status(), NextSegment::Awaited, "there is a file, and no segment yet");
+        preallocation.go_on();
         assert_eq!((preallocation.status(), preallocation.shortage()), (NextSegment::NotNeeded, None));
     }
 

@@ -52,6 +52,11 @@ impl SegmentAllocator {
         lock(&self.pool).discard(prepared)
     }
 
+    /// The log goes on in the file that it has got.
+    pub(crate) fn go_on(&self) {
+        self.preallocation.go_on();
+    }
+
     /// There is no room for a file that is needed now, which the owner of the log can tell from here on.
     pub(crate) fn stand_still(&self, shortage: DeviceError) {
         self.preallocation.stand_still(shortage);

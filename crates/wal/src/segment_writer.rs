@@ -270,6 +270,7 @@ impl SegmentWriter {
             }
             Err(error) => return Err(error.into()),
         };
+        self.allocator.go_on();
         let full = std::mem::replace(&mut self.current, OpenSegment { device: prepared.device, meta, salt });
         let full = ClosedSegment {
             index: full.meta.index,

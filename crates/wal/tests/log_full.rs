@@ -353,7 +353,7 @@ fn a_disk_without_room_for_a_mark_or_a_header_is_waited_for_too() {
     ] {
         let disk = Disk::new();
         let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
-        disk.injector.set_rules(rules);
+        disk.injector.set_rules(rules.clone());
         let acknowledged = fill(&mut log);
         assert!(acknowledged > 10);
         for _ in 0..3 {
@@ -369,9 +369,13 @@ fn a_disk_without_room_for_a_mark_or_a_header_is_waited_for_too() {
             log.commit();
             assert!(durable(&log, log.appended()));
         }
-        let last = log.appended();
-        log.finish().unwrap();
-        assert_eq!(read(&disk.memory, base(0), |_| LEN).unwrap().0.len() as u64, last);
+        // At its end it is tried once more, and no further.
+        disk.injector.set_rules(rules);
+        let acknowledged = fill(&mut log);
+        let failure = log.finish().unwrap_err();
+        assert!(matches!(&failure, LogError::NoRoom { durable, .. } if *durable == acknowledged), "{failure}");
+        disk.make_room();
+        assert_eq!(read(&disk.memory, base(0), |_| LEN).unwrap().0.len() as u64, acknowledged);
     }
 }
 
