@@ -310,6 +310,8 @@ pub struct DrainJob {
     pub most_blocks: usize,
     /// See `most_blocks`.
     pub most_runs: usize,
+    /// Volumes whose devices have taken blocks; of others all had newer versions by then.
+    pub moved: BTreeSet<VolumeId>,
     /// Blocks that could not be read, with [`DrainJob::salvage`].
     pub lost: Vec<BlockAddr>,
 }
@@ -326,21 +328,16 @@ impl DrainJob {
         watch: &mut dyn DrainWatch,
     ) -> Result<(), DrainError> {
         let mut done = 0;
-        let mut moved = BTreeSet::new();
         while done < self.blocks.len() {
-            let volume = self.blocks[done].0.volume;
             let count = step_len(&self.blocks[done..], self.most_blocks, self.most_runs);
             let mut step = self.blocks[done..done + count].to_vec();
             watch.before(&mut step);
             let result = if step.is_empty() { Ok(()) } else { self.step(&step, fast, buffers) };
-            if !step.is_empty() {
-                moved.insert(volume);
-            }
             done += count;
             watch.after(done);
             result?;
         }
-        for target in self.targets.iter().filter(|target| moved.contains(&target.volume)) {
+        for target in self.targets.iter().filter(|target| self.moved.contains(&target.volume)) {
             target.device.flush_data().map_err(|error| DrainError::Slow(target.volume, error))?;
         }
         if self.salvage {
@@ -363,8 +360,13 @@ impl DrainJob {
             kept = read_one_by_one(blocks, self.area, fast, &mut transfer.buffer);
             self.lost.extend(blocks.iter().map(|(addr, _)| *addr).filter(|addr| !kept.contains(addr)));
         }
+        if kept.is_empty() {
+            return Ok(());
+        }
         let extents = target.extents(kept.into_iter());
-        write(&*target.device, transfer.buffer, extents, buffers).map_err(|error| DrainError::Slow(volume, error))
+        write(&*target.device, transfer.buffer, extents, buffers).map_err(|error| DrainError::Slow(volume, error))?;
+        self.moved.insert(volume);
+        Ok(())
     }
 }
 

@@ -106,9 +106,11 @@ pub struct VolumeFlush {
     pub unsynced: bool,
     /// When the oldest version was written that has not been flushed.
     pub unflushed_since_ns: Option<u64>,
-    /// The device was full and is being tried again: until it has taken something, the volume counts as one that can't be
-    /// written to. Else a writer could have its way with the log for a moment at each attempt.
-    pub is_on_trial: bool,
+    /// The device was full, as this says, and is being tried again: until it has taken something, the volume counts as one
+    /// that can't be written to. Else a writer could have its way with the log for a moment at each attempt.
+    pub trial: Option<DeviceError>,
+    /// When the device is tried again, or the trial ends.
+    pub retry_at_ns: Option<u64>,
 }
 
 /// A slow device.
@@ -178,7 +180,7 @@ impl Volume {
         self.growth = growth;
         self.dead = None;
         self.truncations.end();
-        (self.flush.len_change, self.flush.is_on_trial) = (None, false);
+        (self.flush.len_change, self.flush.trial) = (None, None);
         self.tail.forget();
         (self.jobs, self.flush.is_under_way) = (0, false);
     }
@@ -203,7 +205,12 @@ impl Volume {
 
     /// Whether it can't be written to, as far as is known.
     pub fn is_refused(&self) -> bool {
-        self.alive().is_none() || self.flush.is_on_trial
+        self.alive().is_none() || self.flush.trial.is_some()
+    }
+
+    /// Why it can't be written to, as far as is known. `None`: it can, or it is not attached.
+    pub fn refusal(&self) -> Option<&DeviceError> {
+        self.dead.as_ref().or(self.flush.trial.as_ref())
     }
 
     /// Whether a block must go nowhere because the volume is being truncated.

@@ -166,7 +166,7 @@ impl SharedCache {
                     if reason.is_fast() {
                         self.ask_for_room(&mut cache_state);
                     }
-                    if !cache_state.queue_is_full(first.volume, pieces.len()) {
+                    if cache_state.has_queue_room(first.volume, pieces.len(), reason.is_fast())? {
                         // Where it goes in the end is decided, traced and counted when it is issued.
                         self.queue_chunk(&mut cache_state, first, pieces, chunk.seqno, context, true);
                         break;
@@ -263,6 +263,7 @@ impl SharedCache {
             if may && room && cache_state.fast.dead.is_none() {
                 return self.write_now(cache_state, chunk, context, order);
             }
+            cache_state.check_queue(chunk.first.volume, chunk.pieces.len())?;
         }
         self.queue_chunk(&mut cache_state, chunk.first, chunk.pieces, chunk.seqno, context, false);
         Ok(())

@@ -224,6 +224,80 @@ fn the_writers_of_a_refused_file_are_told_when_it_has_its_share_and_no_others_ar
     assert!(homes.slow.bytes("refused").unwrap() == models.refused.newest());
 }
 
+/// The refused file gets its share of the log.
+fn fill_share(cache: &WriteCache) {
+    let error = (0..500).find_map(|number| {
+        let ticket = cache.write(REFUSED, number * BLOCK as u64, &[number as u8; BLOCK], &sync());
+        ticket.and_then(|ticket| cache.wait(&ticket, &sync())).err()
+    });
+    assert!(matches!(error, Some(CacheError::SlowFull { volume: REFUSED, .. })), "{error:?}");
+}
+
+#[test]
+fn a_full_file_beside_a_refused_one_is_tried_again_until_it_takes_what_it_is_given() {
+    const FULL: VolumeId = VolumeId(4);
+    let homes = Homes::new(false);
+    homes.slow.put("full", &[]);
+    let refuse = |number| (FaultTrigger::Nth(DeviceOperation::Write, number), InjectedFault::Error(errno::ENOSPC));
+    let injector = FaultInjector::new(Arc::new(homes.slow.clone()), (0..3).map(refuse).collect());
+    let full = VolumeSpec { id: FULL, device: injector.open("full").unwrap(), growth: VolumeLength::Growable };
+    let specs: Vec<_> = homes.specs(errno::EIO).into_iter().chain([full]).collect();
+    let cache = WriteCache::create(homes.fast(), &specs, settings()).unwrap();
+    fill_share(&cache);
+    // It becomes full, and is tried again every second: each writer is told something, and in the end that it is durable.
+    let put = |block: u64| {
+        let ticket = cache.write(FULL, block * BLOCK as u64, &[block as u8; BLOCK], &sync())?;
+        cache.wait(&ticket, &sync())
+    };
+    let mut told = 0;
+    for block in (0..100).cycle() {
+        match put(block) {
+            Err(CacheError::SlowFull { volume: FULL, .. }) => told += 1,
+            Ok(()) if told > 0 => break,
+            result => assert_eq!(result, Ok(())),
+        }
+    }
+    assert_eq!(put(1), Ok(()), "it has taken something");
+    cache.flush(FULL, &sync()).unwrap();
+    assert_eq!(read_all(&cache, FULL)[BLOCK..2 * BLOCK], [1; BLOCK]);
+}
+
+/// Whether the log has room for the last write, if write-back begins when it is so full.
+fn writer_is_told_that_memory_is_full(low_percent: u8) -> bool {
+    const SECOND: VolumeId = VolumeId(4);
+    let homes = Homes::new(false);
+    let second = VolumeSpec { id: SECOND, ..homes.specs(errno::EIO).remove(0) };
+    let specs: Vec<_> = homes.specs(errno::EIO).into_iter().chain([second]).collect();
+    let config = CacheConfig { policy: AdmissionPolicy::Sync, queue_bytes: 16 * BLOCK, low_percent, ..settings() };
+    let cache = WriteCache::create(homes.fast(), &specs, config).unwrap();
+    if low_percent < 100 {
+        cache.write(REFUSED, 0, &[7; BLOCK], &WriteContext::current()).unwrap();
+        while cache.volume_state(REFUSED).unwrap().dead.is_none() {
+            std::thread::yield_now();
+        }
+    }
+    fill_share(&cache);
+    let later = WriteContext::current();
+    let error = (0..100).find_map(|block| cache.write(REFUSED, block * BLOCK as u64, &[7; BLOCK], &later).err());
+    assert!(matches!(error, Some(CacheError::SlowFull { volume: REFUSED, .. })), "{error:?}");
+    cache.write(SECOND, 0, &[7; 40 * BLOCK], &later).unwrap();
+    // It waits until that file has been found to be refused, too.
+    let told = cache.write(OTHER, 0, &[8; BLOCK], &later);
+    assert!(matches!(told, Err(CacheError::SlowFull { volume: REFUSED | SECOND, .. })), "{told:?}");
+    let told = cache.write(OTHER, 0, &[9; BLOCK], &sync()).and_then(|ticket| cache.wait(&ticket, &sync()));
+    assert!(matches!(told, Ok(()) | Err(CacheError::SlowFull { volume: REFUSED | SECOND, .. })), "{told:?}");
+    told.is_ok()
+}
+
+#[test]
+fn a_writer_is_told_when_memory_is_full_of_what_refused_files_were_given() {
+    assert!(writer_is_told_that_memory_is_full(10), "the refused file has its share, and there is more");
+    assert!(
+        !writer_is_told_that_memory_is_full(100),
+        "the refused file had all of the log when it was found to be refused"
+    );
+}
+
 #[test]
 fn a_refused_file_alone_may_fill_the_log_and_is_not_moved_round_it() {
     let homes = Homes::new(false);

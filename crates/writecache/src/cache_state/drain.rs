@@ -104,6 +104,7 @@ impl CacheState {
             area: self.log.ring.area_bytes(),
             most_blocks,
             most_runs,
+            moved: BTreeSet::new(),
             lost: Vec::new(),
         })
     }
@@ -240,7 +241,7 @@ impl CacheState {
         if !job.salvage {
             self.log.generation = job.superblock.sector.generation.get();
         }
-        job.targets.iter().for_each(|target| self.has_taken(target.volume));
+        job.moved.iter().for_each(|id| self.has_taken(*id));
         for (addr, position) in &job.blocks {
             if !self.still_logged(*addr, *position) {
                 continue;

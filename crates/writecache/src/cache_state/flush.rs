@@ -10,7 +10,7 @@ use quire_device::{DeviceError, DeviceOperation};
 use crate::cache_state::CacheState;
 use crate::ids::{BlockAddr, VolumeId};
 use crate::jobs::FlushJob;
-use crate::volume::{FlushWanted, Volume};
+use crate::volume::FlushWanted;
 
 /// What was written is flushed after this time even if no task waits: until then its bytes are kept in memory.
 pub(super) const FLUSH_AFTER_NS: u64 = 1_000_000_000;
@@ -119,9 +119,10 @@ impl CacheState {
     pub fn lose_slow(&mut self, id: VolumeId, error: &DeviceError, now_ns: u64) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         volume.dead.get_or_insert_with(|| error.clone());
+        volume.flush.trial = None;
         let poisons = matches!(error.action, DeviceOperation::Flush | DeviceOperation::DurableWrite);
         if error.is_full() && !poisons {
-            self.flush.retries.insert((now_ns + RETRY_AFTER_NS, id));
+            self.set_retry(id, Some(now_ns.saturating_add(RETRY_AFTER_NS)));
         }
         let addrs: Vec<BlockAddr> = self.versions.written.range(whole(id)).copied().collect();
         for addr in addrs {
@@ -132,29 +133,50 @@ impl CacheState {
         self.judge_flush(id);
     }
 
-    /// Volumes that died because they were full are alive again after a while. Whether one is.
+    /// Volumes that died because they were full are tried again after a while. A trial ends after as long if a task waits and
+    /// the device got nothing: it may wait for what never comes, such as room in the log. Whether anything has changed.
     pub fn revive(&mut self, now_ns: u64) -> bool {
-        let mut revived = false;
-        while let Some(&(at_ns, id)) = self.flush.retries.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
-            self.flush.retries.remove(&(at_ns, id));
+        let mut has_changed = false;
+        let due: Vec<VolumeId> =
+            self.flush.retries.iter().take_while(|(at_ns, _)| *at_ns <= now_ns).map(|(_, id)| *id).collect();
+        for id in due {
+            self.set_retry(id, None);
+            let is_tried_now = self.drains_to(id);
+            let Some(volume) = self.volumes.get_mut(&id) else { continue };
             // A change of length that failed, and that the log does not know, must be asked for again.
-            let full = |volume: &Volume| {
-                volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.flush.len_change.is_none()
-            };
-            if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| full(volume)) {
-                (volume.dead, volume.flush.is_on_trial) = (None, true);
+            let is_full = volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.flush.len_change.is_none();
+            if is_full {
+                volume.flush.trial = volume.dead.take();
                 self.drain.stuck_on = None;
-                revived = true;
                 self.judge_flush(id);
+            } else if let Some(cause) = volume.flush.trial.clone() {
+                let is_tried_now = is_tried_now || volume.jobs > 0 || volume.flush.is_under_way;
+                if !is_tried_now && volume.tally.urgent > 0 {
+                    self.lose_slow(id, &cause, now_ns);
+                    has_changed = true;
+                    continue;
+                }
+            } else {
+                continue;
             }
+            has_changed |= is_full;
+            self.set_retry(id, Some(now_ns.saturating_add(RETRY_AFTER_NS)));
         }
-        revived
+        has_changed
+    }
+
+    /// When the volume's device is tried again, or its trial ends: once at a time.
+    pub(super) fn set_retry(&mut self, id: VolumeId, at_ns: Option<u64>) {
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        let old = std::mem::replace(&mut volume.flush.retry_at_ns, at_ns);
+        old.map(|ns| self.flush.retries.remove(&(ns, id)));
+        at_ns.map(|ns| self.flush.retries.insert((ns, id)));
     }
 
     /// The volume's device has taken something.
     pub(super) fn has_taken(&mut self, id: VolumeId) {
-        if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.flush.is_on_trial) {
-            volume.flush.is_on_trial = false;
+        if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.flush.trial.is_some()) {
+            volume.flush.trial = None;
             self.judge_refused(id);
         }
     }

@@ -130,6 +130,18 @@ impl Sweep {
     }
 }
 
+/// How the task stands; neighbours are mostly of the same one, and `known` says how the last one stands.
+fn standing(
+    known: &mut Option<(u64, Criticality)>,
+    task: u64,
+    criticality: &dyn Fn(TaskId) -> Criticality,
+) -> Criticality {
+    match known {
+        Some((last, stands)) if *last == task => *stands,
+        _ => known.insert((task, criticality(TaskId(task)))).1,
+    }
+}
+
 impl CacheState {
     /// The next piece of work, if there is one. `criticality` says how a task stands.
     pub fn next_job(
@@ -235,20 +247,18 @@ impl CacheState {
             looked_at += 1;
             let Some(slot) = self.versions.slots.get(&addr) else { continue };
             let Some(queued) = slot.queued.as_ref() else { continue };
-            let stands = match known {
-                Some((task, stands)) if task == queued.task => stands,
-                _ => criticality(TaskId(queued.task)),
-            };
-            known = Some((queued.task, stands));
+            let stands = standing(&mut known, queued.task, criticality);
             let facts = self.facts(addr, queued.data.content, queued.urgent, stands);
-            let facts = AdmissionFacts { log_full: !room, is_direct: queued.direct, ..facts };
+            // What the log takes no more of is tried at the device, if that is alive.
+            let is_over_share = self.is_over_share(addr.volume);
+            let facts = AdmissionFacts { log_full: !room || is_over_share, is_direct: queued.direct, ..facts };
             let reason = admit(self.policy, &facts);
             let chosen = Chosen { addr, reason, task: queued.task, demanded: facts.needs_log() };
             let many = fast.len() == MOST_BLOCKS as usize;
             if many && room {
                 break;
             }
-            if reason.is_fast() && !many && !self.is_over_share(addr.volume) {
+            if reason.is_fast() && !many && !is_over_share {
                 if !self.holds_still(addr) {
                     fast.push(chosen);
                 }
@@ -258,7 +268,8 @@ impl CacheState {
             // go to its device all the same.
             let has_waiter = queued.urgent && stands.any();
             let needs_slow = !reason.is_fast();
-            let is_held = if needs_slow { self.is_held_up(addr, slot, has_waiter, rules) } else { facts.slow_dead };
+            let is_left = facts.slow_dead || is_over_share;
+            let is_held = if needs_slow { self.is_held_up(addr, slot, has_waiter, rules) } else { is_left };
             if is_held {
                 round.note_held();
                 continue;

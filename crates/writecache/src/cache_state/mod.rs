@@ -204,7 +204,7 @@ pub struct FlushState {
     last: VolumeId,
     /// When the oldest version was written that no flush covers, by volume.
     unflushed: BTreeSet<(u64, VolumeId)>,
-    /// Volumes whose device was full, and when to try again.
+    /// Volumes whose device was full, and when it is tried again or the trial ends.
     retries: BTreeSet<(u64, VolumeId)>,
     /// The slow devices may hold what an earlier run wrote and never flushed.
     pub unsynced: bool,
@@ -328,6 +328,7 @@ impl CacheState {
     /// Nothing is left of the volume.
     pub fn remove_volume(&mut self, id: VolumeId) {
         self.set_unflushed(id, None);
+        self.set_retry(id, None);
         self.flush.due.remove(&id);
         self.untold.forgetting.remove(&id);
         self.untold.open_truncations.remove(&id);

@@ -42,6 +42,23 @@ struct RefusedVolume {
     pending_blocks: usize,
     /// 1 if its device lacks truncations.
     truncated: u64,
+    /// Its device is being tried again.
+    is_on_trial: bool,
+}
+
+impl RefusedVolume {
+    fn exchange(&mut self, before: Self, now: Self) {
+        self.logged_blocks = self.logged_blocks + now.logged_blocks - before.logged_blocks;
+        self.logging_blocks = self.logging_blocks + now.logging_blocks - before.logging_blocks;
+        self.pending_blocks = self.pending_blocks + now.pending_blocks - before.pending_blocks;
+        self.truncated = self.truncated + now.truncated - before.truncated;
+    }
+
+    /// Most bytes that moving what the log holds of it may take: each block in a record of its own.
+    fn log_bytes(&self, granule_bytes: u64) -> u64 {
+        let blocks = self.logged_blocks + self.logging_blocks;
+        blocks * record_bytes(granule_bytes, 1) + self.truncated * granule_bytes
+    }
 }
 
 /// Volumes that can't be written to (dead, not attached, or full and being tried again), and what there is of them. Kept up to date with every change, so
@@ -50,6 +67,8 @@ struct RefusedVolume {
 pub struct RefusedVolumes {
     volumes: BTreeMap<VolumeId, RefusedVolume>,
     total: RefusedVolume,
+    /// Of `total`, those whose devices are being tried again.
+    on_trial: RefusedVolume,
 }
 
 impl RefusedVolumes {
@@ -61,6 +80,11 @@ impl RefusedVolumes {
     /// Their versions in memory.
     pub fn pending_blocks(&self) -> usize {
         self.total.pending_blocks
+    }
+
+    /// One with versions in memory.
+    fn with_pending(&self) -> Option<VolumeId> {
+        self.volumes.iter().find(|(_, volume)| volume.pending_blocks > 0).map(|(id, _)| *id)
     }
 
     /// One of which the log holds blocks, always the same while it does.
@@ -79,11 +103,9 @@ impl RefusedVolumes {
             None => self.volumes.remove(&id),
         };
         let (before, now) = (before.unwrap_or_default(), now.unwrap_or_default());
-        let total = &mut self.total;
-        total.logged_blocks = total.logged_blocks + now.logged_blocks - before.logged_blocks;
-        total.logging_blocks = total.logging_blocks + now.logging_blocks - before.logging_blocks;
-        total.pending_blocks = total.pending_blocks + now.pending_blocks - before.pending_blocks;
-        total.truncated = total.truncated + now.truncated - before.truncated;
+        self.total.exchange(before, now);
+        let on_trial = |volume: RefusedVolume| if volume.is_on_trial { volume } else { RefusedVolume::default() };
+        self.on_trial.exchange(on_trial(before), on_trial(now));
     }
 }
 
@@ -95,6 +117,7 @@ impl CacheState {
             logging_blocks: volume.tally.logging as u64,
             pending_blocks: volume.tally.total(),
             truncated: u64::from(volume.truncations.open().is_some()),
+            is_on_trial: volume.alive().is_some(),
         })
     }
 
@@ -111,12 +134,9 @@ impl CacheState {
         ids.into_iter().for_each(|id| self.judge_refused(id));
     }
 
-    /// Most bytes that moving what the log holds of volumes that can't be written to may take: each block in a record of its
-    /// own.
+    /// Bytes that the log holds of volumes that can't be written to.
     fn refused_bytes(&self) -> u64 {
-        let total = &self.log.refused.total;
-        let blocks = total.logged_blocks + total.logging_blocks;
-        blocks * record_bytes(self.log.granule_bytes, 1) + total.truncated * self.log.granule_bytes
+        self.log.refused.total.log_bytes(self.log.granule_bytes)
     }
 
     /// Share of the log that they have, in percent.
@@ -142,16 +162,57 @@ impl CacheState {
     /// # Errors
     /// It can't be written to, and the log holds as much as it may of such volumes.
     pub(super) fn check_share(&self, id: VolumeId) -> Result<(), CacheError> {
-        let cause = self.volumes.get(&id).and_then(|volume| volume.dead.clone());
+        let cause = self.volumes.get(&id).and_then(|volume| volume.refusal().cloned());
         match cause.filter(|_| self.is_over_share(id)) {
             Some(cause) => Err(CacheError::SlowFull { volume: id, cause }),
             None => Ok(()),
         }
     }
 
-    /// Whether at least a quarter of the used bytes is freed when the rest is moved.
+    /// Blocks in memory that don't count for writers of this volume: they wait for volumes that can't be written to, and the
+    /// log has no room for them. No more than the queue holds, however many volumes fail one after the other.
+    pub(super) fn set_aside_blocks(&self, id: VolumeId) -> usize {
+        self.stranded_blocks(id).min(self.queue_blocks)
+    }
+
+    fn stranded_blocks(&self, id: VolumeId) -> usize {
+        let is_writable = self.volumes.get(&id).is_some_and(|volume| !volume.is_refused());
+        let is_hopeless = is_writable && (self.is_share_used_up() || self.no_room_ever());
+        if is_hopeless { self.log.refused.pending_blocks() } else { 0 }
+    }
+
+    /// Whether there is room in memory for so many blocks of the volume, which the log has not taken. `may_be_logged`: it would,
+    /// had it room, and may have soon.
+    ///
+    /// # Errors
+    /// There is none, and can't be.
+    pub fn has_queue_room(&self, id: VolumeId, blocks: usize, may_be_logged: bool) -> Result<bool, CacheError> {
+        let is_full = self.queue_is_full(id, blocks);
+        if is_full && !(may_be_logged && self.stuck_on().is_none()) {
+            self.check_queue(id, blocks)?;
+        }
+        Ok(!is_full)
+    }
+
+    /// Whether so many blocks of the volume can hope for room in memory.
+    ///
+    /// # Errors
+    /// They would not fit if volumes that can't be written to had all of the rest of it.
+    pub fn check_queue(&self, id: VolumeId, blocks: usize) -> Result<(), CacheError> {
+        let in_the_way = self.stranded_blocks(id).saturating_sub(self.queue_blocks);
+        if in_the_way == 0 || in_the_way + blocks <= self.queue_blocks {
+            return Ok(());
+        }
+        let Some(volume) = self.log.refused.with_pending() else { return Ok(()) };
+        let cause = self.volumes.get(&volume).and_then(|volume| volume.refusal().cloned());
+        Err(cause.map_or(CacheError::Unattached(volume), |cause| CacheError::SlowFull { volume, cause }))
+    }
+
+    /// Whether at least a quarter of the used bytes may be freed when the rest is moved. What belongs to devices that are being
+    /// tried again is not moved: write-back tries them with it, once it has come to the tail.
     pub(super) fn is_worth_relocating(&self) -> bool {
-        self.refused_bytes() * 4 <= self.log.ring.used_bytes() * 3
+        let moved_bytes = self.refused_bytes() - self.log.refused.on_trial.log_bytes(self.log.granule_bytes);
+        moved_bytes * 4 <= self.log.ring.used_bytes() * 3
     }
 
     /// What is to be moved so that write-back, which found at the tail what it can't write, can go on: about `most_blocks` of

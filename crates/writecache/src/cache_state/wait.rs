@@ -225,12 +225,9 @@ impl CacheState {
     }
 
     /// Whether so many blocks more would be too many in memory. What waits for volumes that can't be written to, and for which
-    /// the log has no room, does not count for others.
+    /// the log has no room, does not count for others, as far as [`CacheState::set_aside_blocks`] goes.
     pub fn queue_is_full(&self, id: VolumeId, blocks: usize) -> bool {
-        let is_writable = self.volumes.get(&id).is_some_and(|volume| !volume.is_refused());
-        let is_hopeless = is_writable && (self.is_share_used_up() || self.no_room_ever());
-        let set_aside = if is_hopeless { self.log.refused.pending_blocks() } else { 0 };
-        let pending = self.totals.total().saturating_sub(set_aside);
+        let pending = self.totals.total().saturating_sub(self.set_aside_blocks(id));
         pending > 0 && pending + blocks > self.queue_blocks
     }
 }

@@ -28,6 +28,7 @@ use crate::tasks::{Criticality, TaskGraph};
 use crate::volume::Volume;
 
 mod cuts;
+mod refused;
 mod tests;
 
 const VOLUMES: [VolumeId; 2] = [VolumeId(3), VolumeId(9)];
@@ -142,6 +143,23 @@ fn block_of(version: u64) -> BlockData {
     BlockData::split_blocks(&bytes).remove(0)
 }
 
+fn empty_log(seed: u64, area_bytes: u64) -> RecoveredLog {
+    RecoveredLog {
+        identity: seed,
+        generation: 0,
+        granule_bytes: if seed.is_multiple_of(2) { 512 } else { 4096 },
+        area_bytes,
+        clean: false,
+        tail_lsn: 0,
+        head_lsn: 0,
+        records: Vec::new(),
+        skipped_bytes: 0,
+        gaps: Vec::new(),
+        epochs: Default::default(),
+        accepted: Vec::new(),
+    }
+}
+
 impl World {
     fn new(seed: u64, policy: AdmissionPolicy) -> Self {
         let (fast_home, slow_homes) = (MemoryDirectory::new(), [MemoryDirectory::new(), MemoryDirectory::new()]);
@@ -149,20 +167,7 @@ impl World {
         for home in &slow_homes {
             home.put("slow", &vec![0; (BLOCKS as usize) * BLOCK_BYTES]);
         }
-        let found = RecoveredLog {
-            identity: seed,
-            generation: 0,
-            granule_bytes: if seed.is_multiple_of(2) { 512 } else { 4096 },
-            area_bytes: AREA_BYTES,
-            clean: false,
-            tail_lsn: 0,
-            head_lsn: 0,
-            records: Vec::new(),
-            skipped_bytes: 0,
-            gaps: Vec::new(),
-            epochs: Default::default(),
-            accepted: Vec::new(),
-        };
+        let found = empty_log(seed, AREA_BYTES);
         Self::start(SplitMix64::new(seed), policy, fast_home, slow_homes, &found, Model::default())
     }
 

@@ -5,10 +5,9 @@
 use quire_device::{DeviceError, DeviceOperation, errno};
 
 use crate::cache_state::{AppendOutcome, BlockVersion, NextJob};
-use crate::error::CacheError;
-use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
+use crate::ids::BlockAddr;
 use crate::policy::{AdmissionPolicy, AdmissionReason};
-use crate::sim::{AREA_BYTES, BLOCKS, RULES, Under, VOLUMES, World, block_of};
+use crate::sim::{AREA_BYTES, RULES, Under, VOLUMES, World, block_of};
 use crate::stats::ContentKind;
 use crate::tasks::Criticality;
 
@@ -66,78 +65,6 @@ fn slow_devices_may_fail_and_be_replaced_by_ones_that_lack_what_was_not_flushed(
         }
         world.settle();
     }
-}
-
-/// Writes a block to the log, as a write that can't wait; whether there is room.
-fn log_block(world: &mut World, volume: VolumeId, block: u64) -> bool {
-    let seqno = world.next_seqno();
-    let items = [(World::item(BlockAddr { volume, block }, seqno), AdmissionReason::SlowDead)];
-    let AppendOutcome::Job { job, .. } = world.cache_state.begin_log(&items, true, 1, 0) else { return false };
-    let result = job.run(&*world.fast, &world.buffers);
-    world.cache_state.finish_log(&job, &result, 0);
-    true
-}
-
-/// The device refuses something.
-fn refuse(world: &mut World, id: VolumeId, errno: i32) {
-    world.cache_state.lose_slow(id, &DeviceError::from_errno(DeviceOperation::Write, "slow", errno), 0);
-}
-
-#[test]
-fn others_that_take_room_while_blocks_are_read_do_not_keep_the_tail_from_moving() {
-    let (mut world, [id, other]) = (World::new(1, AdmissionPolicy::All), VOLUMES);
-    // The oldest record holds the last block: relocation goes by place.
-    (0..9).rev().for_each(|block| assert!(log_block(&mut world, id, 2 * block)));
-    (0..3).for_each(|block| assert!(log_block(&mut world, other, block)));
-    refuse(&mut world, id, errno::EIO);
-    assert!(world.cache_state.begin_drain(32 << 10, 3, 2).is_none());
-    let job = world.cache_state.begin_relocation(1 << 20, 64).unwrap();
-    assert_eq!(job.blocks.len(), 9);
-    while log_block(&mut world, other, 0) {}
-    let pieces = job.read(&*world.fast, &world.buffers).unwrap();
-    let log_job = world.cache_state.begin_relocated(&job, &pieces, 0).unwrap();
-    let result = log_job.run(&*world.fast, &world.buffers);
-    world.cache_state.finish_log(&log_job, &result, 0);
-    world.cache_state.end_relocation(None);
-    assert!(world.cache_state.begin_drain(32 << 10, 3, 2).is_some(), "the oldest record has no live block any more");
-}
-
-#[test]
-fn a_relocated_block_says_no_more_of_the_length_than_its_record_did() {
-    let (mut world, [id, other]) = (World::new(1, AdmissionPolicy::All), VOLUMES);
-    let len = BLOCKS * BLOCK_BYTES as u64 + 100;
-    world.cache_state.grow(id, len);
-    assert!(log_block(&mut world, id, BLOCKS));
-    (0..6).for_each(|block| assert!(log_block(&mut world, other, block)));
-    refuse(&mut world, id, errno::EIO);
-    // What has made it longer is in memory only.
-    world.cache_state.grow(id, len + 9000);
-    assert!(world.cache_state.begin_drain(32 << 10, 3, 2).is_none());
-    let job = world.cache_state.begin_relocation(1 << 20, 64).unwrap();
-    let pieces = job.read(&*world.fast, &world.buffers).unwrap();
-    let log_job = world.cache_state.begin_relocated(&job, &pieces, 0).unwrap();
-    assert_eq!(log_job.drafts.iter().map(|draft| draft.volume_len).collect::<Vec<_>>(), [len]);
-}
-
-#[test]
-fn a_full_device_that_is_tried_again_gets_no_more_of_the_log_until_it_has_taken_something() {
-    let (mut world, id) = (World::new(1, AdmissionPolicy::All), VOLUMES[0]);
-    refuse(&mut world, id, errno::ENOSPC);
-    let logged = (0..100).find(|block| !log_block(&mut world, id, *block)).unwrap();
-    assert!((5..20).contains(&logged), "{logged} blocks are a quarter");
-    assert!(matches!(world.cache_state.check_room(id), Err(CacheError::SlowFull { volume, .. }) if volume == id));
-    assert!(world.cache_state.check_room(VOLUMES[1]).is_ok());
-    assert!(world.cache_state.check_control_room(id).is_ok(), "a truncation gives some of the share back");
-    assert!(world.cache_state.revive(u64::MAX) && world.cache_state.volumes[&id].alive().is_some());
-    assert!(!log_block(&mut world, id, logged), "it has taken nothing yet");
-    assert!(world.cache_state.check_room(id).is_ok(), "it may take something soon");
-    world.check_refused();
-    world.settles = true;
-    assert!(world.drain());
-    world.run(0);
-    world.finish(0);
-    assert!(!world.cache_state.volumes[&id].is_refused() && log_block(&mut world, id, logged), "it has");
-    world.check_refused();
 }
 
 #[test]
