@@ -9,6 +9,7 @@ use quire_store::{ImageLocation, RestoreStep, SaveError, SaveSummary, Store};
 use crate::cloning;
 use crate::config::SaveIoPriority;
 use crate::file_identity::is_same_image;
+use crate::lock_file;
 use crate::log_control;
 use crate::save_state::SaveCut;
 use crate::saving;
@@ -52,7 +53,7 @@ fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result
     state.saves.scheduled = false;
     state.saves.for_log = false;
     state.saves.last_attempt = Some(state.clock.now);
-    if let Err(reason) = may_save(state) {
+    if let Err(reason) = may_save(state).and_then(|()| keep_place(state)) {
         failed(state, &reason, true);
         return Err(reason);
     }
@@ -69,6 +70,16 @@ fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result
     let cut_us = store.save_stats().last_cut_ns / 1000;
     note_cut(state, cut_us);
     tracing::info!(cut_us, file = place.path(), "background save started");
+    Ok(())
+}
+
+/// Before a save: the server has the lock of the place that its path leads to now, which may be another directory than the one that it
+/// locked (a link was changed, or a directory moved). Another server may save there.
+fn keep_place(state: &mut ServerState) -> Result<(), String> {
+    let Some(held) = &state.hooks.image_lock else { return Ok(()) };
+    if let Some(lock) = lock_file::of_image_or_held(&state.config, Some(held))? {
+        state.hooks.image_lock = Some(lock);
+    }
     Ok(())
 }
 
@@ -260,6 +271,7 @@ pub fn cancel(store: &mut Store, state: &mut ServerState) -> bool {
 pub fn save_now(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
     may_save(state)?;
     finish_restore(store, state)?;
+    keep_place(state)?;
     let cut = before_cut(store, state);
     match store.save_blocking(&place(state)) {
         Ok(summary) => {

@@ -87,6 +87,36 @@ fn a_save_keeps_other_servers_from_its_image_until_it_has_ended() {
 }
 
 #[test]
+fn a_save_goes_to_no_place_of_another_server_that_a_link_leads_to_by_now() {
+    let (first, second, links) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
+    let link = links.path().join("data");
+    let lead_to = |place: &TempDir| {
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(place.path(), &link).unwrap();
+    };
+    lead_to(&first);
+    // The program takes the locks at a start; these two servers get theirs by CONFIG SET.
+    let start = tempdir().unwrap();
+    let (server, other) = (start_in(start.path(), &[LOCAL_CONFIGS]), start_in(start.path(), &[LOCAL_CONFIGS]));
+    let (mut client, mut others) = (server.client(), other.client());
+    set(&mut client, &format!("dir {}", link.display()));
+    set(&mut others, &dir(&second));
+    assert_eq!((others.text("SET whose other"), others.text("SAVE")), ("OK".into(), "OK".into()));
+    let image = fs::read(second.path().join("dump.quire")).unwrap();
+    lead_to(&second);
+    for save in ["SAVE", "BGSAVE"] {
+        let refused = client.text(save);
+        assert!(refused.contains("another server uses the image"), "{save}: {refused}");
+    }
+    assert!(fs::read(second.path().join("dump.quire")).unwrap() == image);
+    // Where the link leads to no other server's place, the server makes it its own.
+    let third = tempdir().unwrap();
+    lead_to(&third);
+    assert_eq!(client.text("SAVE"), "OK");
+    assert!(keeps_image(&third, "dump.quire") && !keeps_image(&first, "dump.quire"));
+}
+
+#[test]
 fn a_log_that_is_begun_in_another_directory_is_kept_from_others_there_or_nothing_changes() {
     let (first, second, others) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
     assert_eq!(start_in(others.path(), LOGGING).client().text("SET a 1"), "OK");

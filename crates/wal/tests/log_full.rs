@@ -74,6 +74,17 @@ fn fill(log: &mut Log) -> u64 {
     }
 }
 
+/// A log that has begun its third segment, all of it durable.
+fn log_of_three_segments(disk: &Disk) -> Log {
+    let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
+    while log.stats().segments < 3 {
+        append(&mut log, LEN).unwrap();
+        log.commit();
+        assert!(durable(&log, log.appended()));
+    }
+    log
+}
+
 /// Has the log try again until it did so; true if it went on.
 fn try_again(disk: &Disk, log: &Log) -> bool {
     let struck = disk.injector.struck();
@@ -228,12 +239,7 @@ fn a_log_that_ends_when_there_is_room_again_is_whole() {
 #[test]
 fn an_image_that_frees_files_makes_the_log_go_on() {
     let disk = Disk::new();
-    let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
-    while log.stats().segments < 3 {
-        append(&mut log, LEN).unwrap();
-        log.commit();
-        assert!(durable(&log, log.appended()));
-    }
+    let mut log = log_of_three_segments(&disk);
     disk.fill_up(errno::ENOSPC);
     let acknowledged = fill(&mut log);
     // It is not told to try again, and no file gets space: those that the image covers are used again.
@@ -249,12 +255,7 @@ fn an_image_that_frees_files_makes_the_log_go_on() {
 #[test]
 fn an_image_that_frees_files_serves_a_file_that_could_not_be_made_ahead() {
     let disk = Disk::new();
-    let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
-    while log.stats().segments < 3 {
-        append(&mut log, LEN).unwrap();
-        log.commit();
-        assert!(durable(&log, log.appended()));
-    }
+    let mut log = log_of_three_segments(&disk);
     disk.fill_up(errno::ENOSPC);
     let last = log.appended() + SEGMENT_BYTES / LEN as u64 * 2 / 3;
     while log.appended() < last {
@@ -382,12 +383,7 @@ fn a_disk_without_room_for_a_mark_or_a_header_is_waited_for_too() {
 #[test]
 fn a_spare_that_could_not_be_used_is_used_later() {
     let disk = Disk::new();
-    let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
-    while log.stats().segments < 3 {
-        append(&mut log, LEN).unwrap();
-        log.commit();
-        assert!(durable(&log, log.appended()));
-    }
+    let mut log = log_of_three_segments(&disk);
     log.cover(log.appended());
     while log.stats().spare_bytes < 2 * SEGMENT_BYTES {
         std::thread::yield_now();

@@ -410,10 +410,8 @@ impl Keyspace {
 
     fn give_up_copy(&mut self) -> Result<()> {
         let Some(copying) = self.end_copy() else { return Ok(()) };
-        for (node, (items, table)) in copying.nodes.iter().zip(copying.value.remains()) {
-            self.heap.retire_as(*node, items as u32, zerocopy::transmute!(table))?;
-        }
-        Ok(())
+        let CopyInProgress { value, nodes, .. } = *copying;
+        MadeValue { value, nodes }.retire(&mut self.heap)
     }
 
     /// Has an image that is cut now find the half copy among what is to be freed. Returns the list as it was, for
