@@ -11,7 +11,7 @@ use crate::log_writer::LOST;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_SLOWLOG, WRITE,
+    DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
@@ -19,6 +19,8 @@ const UNKNOWN_SHOWN_BYTES: usize = 128;
 const NOAUTH: &str = "NOAUTH Authentication required.";
 /// Clients know this text from replicas: some then look for the server that takes writes.
 const READONLY: &str = "READONLY You can't write against a read only replica.";
+const SUBSCRIBED: &str =
+    "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
@@ -86,6 +88,9 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
     if ctx.client.options.reply_mode != ReplyMode::On {
         apply_reply_mode(ctx, before);
     }
+    if ctx.server.clients.has_own_messages() {
+        ctx.take_own_messages();
+    }
 }
 
 /// A browser that some page has made send a request here; what follows in it must not be run.
@@ -106,9 +111,9 @@ fn seal(ctx: &mut Ctx<'_>) {
         && log_writer.needs_seal()
         && let Some(sequence) = log_writer.seal()
     {
-        ctx.client.owes = sequence;
+        ctx.client.log.owes = sequence;
         if sequence != LOST {
-            ctx.client.last_write = sequence;
+            ctx.client.log.last_write = sequence;
         }
     }
 }
@@ -175,6 +180,8 @@ fn check<'r>(
         Some(CmdError::wrong_args(command.name))
     } else if !ctx.client.authenticated && !spec.has(NO_AUTH) {
         Some(CmdError::fixed(NOAUTH))
+    } else if ctx.client.subscriptions.any() && !ctx.reply.is_resp3() && !spec.has(WHILE_SUBSCRIBED) {
+        Some(CmdError::owned(format!("ERR Can't execute '{}': {SUBSCRIBED}", command.name)))
     } else if ctx.client.multi.is_some() && spec.has(NO_MULTI) {
         Some(CmdError::fixed(IN_TRANSACTION))
     } else if spec.flags & (DENYOOM | WRITE) != 0 {

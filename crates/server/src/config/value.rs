@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use quire_store::{Codec, numbers};
 use quire_units::redis;
 
+use crate::client::ClientClass;
+
 /// Why a value was refused.
 pub type RejectReason = Cow<'static, str>;
 
@@ -77,7 +79,7 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// The limits per class of clients. Only `normal` clients exist; the others are kept for CONFIG GET.
+/// The limits per class of clients. There are no replicas; their limit is kept for CONFIG GET.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutputLimits {
     /// Ordinary clients.
@@ -86,6 +88,16 @@ pub struct OutputLimits {
     pub replica: OutputLimit,
     /// Subscribers.
     pub pubsub: OutputLimit,
+}
+
+impl OutputLimits {
+    /// That of a class.
+    pub const fn of(&self, class: ClientClass) -> OutputLimit {
+        match class {
+            ClientClass::Normal => self.normal,
+            ClientClass::PubSub => self.pubsub,
+        }
+    }
 }
 
 /// How much memory all clients together may take.

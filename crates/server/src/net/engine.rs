@@ -176,6 +176,7 @@ impl Engine {
 
     fn has_unfinished(&self) -> bool {
         !(self.again.is_empty() && self.write_again.is_empty() && self.accept_again.is_empty())
+            || !self.worker.state.clients.delivered.is_empty()
             || self.worker.state.blocked.awaits(WakeEvent::TurnBegins)
     }
 
@@ -195,6 +196,7 @@ impl Engine {
         if self.concerns_log() {
             self.commit();
         }
+        self.send_messages();
         while let Some(slot) = self.worker.state.clients.doomed.pop() {
             self.close_slot(slot);
         }

@@ -7,6 +7,7 @@ use quire_store::CopyStep;
 
 use super::engine::Engine;
 use super::worker::check_output;
+use crate::client::ClientClass;
 use crate::clients::Slot;
 use crate::persistence;
 
@@ -103,7 +104,7 @@ impl Engine {
     /// Closes clients that were silent too long or leave too much unread for too long.
     fn look_after_clients(&mut self) {
         let state = &mut self.worker.state;
-        let limited = state.config.output_limits.normal.soft_bytes > 0;
+        let limited = state.config.output_limits.normal.soft_bytes > 0 || state.clients.pubsub.any();
         if state.config.timeout_s == 0 && !limited {
             return;
         }
@@ -111,7 +112,9 @@ impl Engine {
         let mut waiting: Vec<Slot> = Vec::new();
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
-            let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle());
+            // A client that listens may have nothing to say for ever.
+            let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle())
+                || connection.client.class() == ClientClass::PubSub;
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.stats.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {
