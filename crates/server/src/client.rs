@@ -126,7 +126,7 @@ pub struct Peer {
     pub since_ms: u64,
 }
 
-/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH.
+/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH, and by MONITOR.
 #[derive(Default, Debug)]
 pub struct ClientOptions {
     /// Whether it wants replies.
@@ -135,6 +135,8 @@ pub struct ClientOptions {
     pub no_evict: bool,
     /// Its reads leave access times alone.
     pub no_touch: bool,
+    /// It is shown each command (MONITOR).
+    pub monitors: bool,
 }
 
 /// The keys that a client watches (WATCH), and those on which it waits.
@@ -271,6 +273,7 @@ impl Client {
     pub fn describe(&self, now_ms: u64) -> String {
         let mut flags = String::new();
         for (set, letter) in [
+            (self.options.monitors, 'O'),
             (self.subscriptions.any(), 'P'),
             (self.multi.is_some(), 'x'),
             (self.watch.touched, 'd'),

@@ -290,6 +290,8 @@ pub struct Clients {
     automatic_limit_bytes: u64,
     /// Who listens to what.
     pub pubsub: PubSub,
+    /// Clients that are shown each command.
+    pub monitors: Vec<u64>,
     /// Slots that were sent messages in this turn.
     pub delivered: Vec<Slot>,
     own: OwnMessages,
@@ -309,6 +311,7 @@ impl Default for Clients {
             pause: None,
             automatic_limit_bytes: (machine_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
             pubsub: PubSub::default(),
+            monitors: Vec::new(),
             delivered: Vec::new(),
             own: OwnMessages::default(),
         }
@@ -472,6 +475,14 @@ impl Clients {
     pub fn take_own_messages(&mut self) -> Option<Vec<PushMessage>> {
         let own = std::mem::take(&mut self.own);
         (!own.messages.is_empty()).then_some(own.messages)
+    }
+
+    /// Client `id` is shown each command, or none any more.
+    pub fn set_monitoring(&mut self, id: u64, monitors: bool) {
+        self.monitors.retain(|other| *other != id);
+        if monitors {
+            self.monitors.push(id);
+        }
     }
 
     /// Has a connection closed at the end of the turn.

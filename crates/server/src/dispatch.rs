@@ -8,10 +8,11 @@ use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::ExecutedCommand;
 use crate::latency;
 use crate::log_writer::LOST;
+use crate::monitor;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
+    ADMIN, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
@@ -273,6 +274,9 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
         }
         give_up_copy(ctx);
         ctx.reply.error(&error.line());
+    }
+    if !ctx.server.clients.monitors.is_empty() && command.spec.flags & (SKIP_MONITOR | ADMIN) == 0 {
+        monitor::show(command, ctx);
     }
     if ctx.reply.as_bytes().get(before) == Some(&b'-') {
         failed = true;

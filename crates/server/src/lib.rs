@@ -27,6 +27,7 @@ pub mod latency;
 pub mod lock_file;
 pub mod log_control;
 pub mod log_writer;
+pub mod monitor;
 pub mod net;
 pub mod persistence;
 pub mod pubsub;

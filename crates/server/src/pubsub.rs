@@ -199,7 +199,7 @@ impl PubSub {
 }
 
 /// Something that clients are sent without having asked for it there and then, in both protocols: an array of bulk strings, which is a
-/// push in RESP3.
+/// push in RESP3, or a line.
 #[derive(Clone, Debug)]
 pub struct PushMessage {
     /// As RESP2 has it; in RESP3 the first byte is another one.
@@ -226,6 +226,11 @@ impl PushMessage {
         Self { bytes }
     }
 
+    /// A line that is the same in both protocols, with its first byte and its end.
+    pub fn line(text: String) -> Self {
+        Self { bytes: text.into_bytes() }
+    }
+
     /// Bytes of it, in either protocol.
     #[allow(clippy::len_without_is_empty)] // none is
     pub fn len(&self) -> usize {
@@ -234,7 +239,11 @@ impl PushMessage {
 
     /// What a client of this protocol is sent: the first byte, and the others.
     pub fn encoded(&self, protocol: Protocol) -> (u8, &[u8]) {
-        (if protocol == Protocol::Resp3 { b'>' } else { b'*' }, &self.bytes[1..])
+        match self.bytes.split_first() {
+            Some((b'*', rest)) if protocol == Protocol::Resp3 => (b'>', rest),
+            Some((first, rest)) => (*first, rest),
+            None => (b'+', b"\r\n"),
+        }
     }
 }
 

@@ -65,6 +65,8 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     client.options.reply_mode = ReplyMode::On;
     client.options.no_evict = false;
     client.options.no_touch = false;
+    client.options.monitors = false;
+    ctx.server.clients.set_monitoring(client.id, false);
     client.authenticated = ctx.server.config.requirepass.is_empty();
     ctx.store.set_touching(true);
     ctx.reply.set_protocol(Protocol::Resp2);

@@ -256,6 +256,7 @@ impl Engine {
             self.worker.store.unwatch_all(client.id);
         }
         self.worker.state.clients.pubsub.unsubscribe_all(client.id, &mut client.subscriptions);
+        self.worker.state.clients.set_monitoring(client.id, false);
         if let Some(entry) = connection.entry.take() {
             self.worker.state.blocked.leave(client.id, entry);
         }

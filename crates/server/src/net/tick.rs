@@ -114,7 +114,8 @@ impl Engine {
         for (slot, connection) in state.clients.iter() {
             // A client that listens may have nothing to say for ever.
             let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle())
-                || connection.client.class() == ClientClass::PubSub;
+                || connection.client.class() == ClientClass::PubSub
+                || connection.client.options.monitors;
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.stats.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {
