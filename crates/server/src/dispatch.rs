@@ -9,6 +9,7 @@ use crate::effects::ExecutedCommand;
 use crate::latency;
 use crate::log_writer::LOST;
 use crate::monitor;
+use crate::notifications;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
@@ -265,6 +266,9 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
             args: ctx.args,
         };
         ctx.server.effects.tell(log_writer, ctx.store, done);
+    }
+    if ctx.store.has_key_events() {
+        notifications::tell(command, ctx);
     }
     let mut failed = false;
     if let Err(error) = result {

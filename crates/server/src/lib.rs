@@ -29,6 +29,7 @@ pub mod log_control;
 pub mod log_writer;
 pub mod monitor;
 pub mod net;
+pub mod notifications;
 pub mod persistence;
 pub mod pubsub;
 pub mod registry;

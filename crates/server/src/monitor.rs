@@ -11,6 +11,9 @@ use crate::pubsub::PushMessage;
 use crate::registry::Command;
 use crate::slowlog::is_secret;
 
+/// Of longer words so many bytes are shown: a byte takes up to four in a line, which each monitor gets.
+const SHOWN_BYTES: usize = 1 << 20;
+
 /// Shows a command that was run to all that monitor.
 #[cold]
 pub fn show(command: &Command, ctx: &mut Ctx<'_>) {
@@ -31,8 +34,13 @@ fn write_words(line: &mut String, command: &str, args: Args<'_>) {
             line.push_str(" \"(redacted)\"");
         } else {
             line.push_str(" \"");
-            word.iter().for_each(|byte| write_byte(line, *byte));
+            let shown = &word[..word.len().min(SHOWN_BYTES)];
+            shown.iter().for_each(|byte| write_byte(line, *byte));
             line.push('"');
+            if shown.len() < word.len() {
+                // Writing to a string can't fail.
+                let _ = write!(line, "... ({} more bytes)", word.len() - shown.len());
+            }
         }
     }
 }

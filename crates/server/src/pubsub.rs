@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn a_message_is_a_push_to_clients_that_know_pushes() {
-        let mut message = PushMessage::new(&[b"message", b"c", b""]);
-        assert_eq!(message.encoded(Protocol::Resp3), b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n");
-        assert_eq!(message.encoded(Protocol::Resp2), b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n");
+        let message = PushMessage::new(&[b"message", b"c", b""]);
+        assert_eq!(message.encoded(Protocol::Resp3), (b'>', b"3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n".as_slice()));
+        assert_eq!(message.encoded(Protocol::Resp2), (b'*', b"3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n".as_slice()));
     }
 }

@@ -79,7 +79,7 @@ fn what_a_client_sends_itself_follows_the_reply() {
     }
     assert_eq!(client.call("EXEC"), Value::Array(vec![Value::Int(1), Value::Int(1)]));
     assert_eq!((client.reply(), client.reply()), (array(&["message", "a", "2"]), array(&["message", "a", "3"])));
-    client.call("CLIENT REPLY OFF");
+    client.send(request("CLIENT REPLY OFF"));
     client.send(request("PUBLISH a 4"));
     assert_eq!(client.reply(), array(&["message", "a", "4"]), "a message is no reply");
 }

@@ -195,6 +195,9 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                 }
             }
             "read-only" => ctx.store.set_holding_expired(server.holds_expired()),
+            "notify-keyspace-events" => {
+                ctx.store.set_noting_key_events(server.config.notify_keyspace_events.any());
+            }
             "slowlog-max-len" => server.monitoring.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {
                 if let Some(set) = &server.hooks.set_log_level {

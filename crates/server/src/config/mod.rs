@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::notifications::NotifyClasses;
+
 pub mod file;
 pub mod table;
 pub mod value;
@@ -109,6 +111,8 @@ pub struct Config {
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
+    /// Which events of keys are told (publish/subscribe).
+    pub notify_keyspace_events: NotifyClasses,
     pub loglevel: LogLevel,
     pub logfile: String,
     pub log_format: LogFormat,
@@ -182,6 +186,7 @@ impl Config {
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,
+            notify_keyspace_events: NotifyClasses::default(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),
             log_format: LogFormat::Text,

@@ -8,6 +8,7 @@ use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
 use super::value::{self, RejectReason};
+use crate::notifications::NotifyClasses;
 
 /// One directive.
 pub struct Directive {
@@ -499,6 +500,18 @@ static OWN: &[Directive] = &[
         i64::MAX,
         "Milliseconds from which an event is recorded; 0 means never.",
         latency_threshold_ms
+    ),
+    directive!(
+        "notify-keyspace-events",
+        "",
+        MUTABLE,
+        "Which events of keys are told by publish/subscribe, a letter for each class, with K or E or both. Of `m` (misses) and `n` (new keys) none are told.",
+        |c| c.notify_keyspace_events.to_string(),
+        |c, v| {
+            let classes = NotifyClasses::parse(v);
+            c.notify_keyspace_events = classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            Ok(())
+        }
     ),
     directive!(
         "loglevel",

@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::worker::check_output;
 use crate::client::ClientClass;
 use crate::clients::Slot;
+use crate::notifications;
 use crate::persistence;
 
 /// Keys that are looked at in one step.
@@ -80,6 +81,9 @@ impl Engine {
                 false
             }
         };
+        if store.has_key_events() {
+            notifications::tell_expired(store, &mut self.worker.state);
+        }
         match store.copy_step(COPY_BUDGET) {
             Ok(step) => more |= step == CopyStep::More,
             Err(error) => tracing::error!(%error, "cannot copy a key"),

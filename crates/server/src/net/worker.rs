@@ -55,6 +55,7 @@ pub(super) struct Worker {
 impl Worker {
     pub fn new(mut store: Store, state: ServerState, registry: &'static Registry) -> Self {
         store.set_holding_expired(state.holds_expired());
+        store.set_noting_key_events(state.config.notify_keyspace_events.any());
         Self {
             store,
             state,
