@@ -13,7 +13,8 @@ use crate::notifications;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
+    ADMIN, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG,
+    WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
@@ -21,8 +22,7 @@ const UNKNOWN_SHOWN_BYTES: usize = 128;
 const NOAUTH: &str = "NOAUTH Authentication required.";
 /// Clients know this text from replicas: some then look for the server that takes writes.
 const READONLY: &str = "READONLY You can't write against a read only replica.";
-const SUBSCRIBED: &str =
-    "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \

@@ -78,7 +78,10 @@ mod tests {
             write_words(&mut line, command, Args::new(&buffer, &ranges));
             line
         };
-        assert_eq!(shown("set", &[b"SET", b"a b", b"\"\\\r\n\t\x07\x08\x00\xff"]), r#" "SET" "a b" "\"\\\r\n\t\a\b\x00\xff""#);
+        assert_eq!(
+            shown("set", &[b"SET", b"a b", b"\"\\\r\n\t\x07\x08\x00\xff"]),
+            r#" "SET" "a b" "\"\\\r\n\t\a\b\x00\xff""#
+        );
         assert_eq!(shown("auth", &[b"AUTH", b"u", b"p"]), r#" "AUTH" "(redacted)" "(redacted)""#);
     }
 }

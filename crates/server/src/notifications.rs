@@ -55,11 +55,12 @@ pub struct NotifyClasses(EventClass);
 impl NotifyClasses {
     /// Reads the letters; `None` if one is none of a class.
     pub fn parse(text: &str) -> Option<Self> {
-        text.chars().try_fold(0, |classes, letter| match letter {
-            'A' => Some(classes | ALL),
-            _ => LETTERS.iter().find(|(other, _)| *other == letter).map(|(_, class)| classes | class),
-        })
-        .map(Self)
+        text.chars()
+            .try_fold(0, |classes, letter| match letter {
+                'A' => Some(classes | ALL),
+                _ => LETTERS.iter().find(|(other, _)| *other == letter).map(|(_, class)| classes | class),
+            })
+            .map(Self)
     }
 
     /// Whether any event is told.
@@ -294,8 +295,14 @@ mod tests {
 
     #[test]
     fn classes_are_read_and_written_as_redis_does() {
-        for (given, written) in [("", ""), ("KEA", "AKE"), ("Ex", "xE"), ("g$lshzxetdK", "AK"), ("Klm", "lKm"), ("AKEn", "AnKE")] {
-            assert_eq!(NotifyClasses::parse(given).map(|classes| classes.to_string()).as_deref(), Some(written), "{given}");
+        for (given, written) in
+            [("", ""), ("KEA", "AKE"), ("Ex", "xE"), ("g$lshzxetdK", "AK"), ("Klm", "lKm"), ("AKEn", "AnKE")]
+        {
+            assert_eq!(
+                NotifyClasses::parse(given).map(|classes| classes.to_string()).as_deref(),
+                Some(written),
+                "{given}"
+            );
         }
         assert_eq!(NotifyClasses::parse("Kq"), None);
         assert!(!NotifyClasses::parse("Ag").unwrap().any());

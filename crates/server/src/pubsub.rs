@@ -63,9 +63,7 @@ impl Subscriptions {
     /// How many a reply tells: those to channels and patterns together, or those to shard channels.
     pub fn told(&self, kind: TopicKind) -> usize {
         match kind {
-            TopicKind::Channel | TopicKind::Pattern => {
-                self.count(TopicKind::Channel) + self.count(TopicKind::Pattern)
-            }
+            TopicKind::Channel | TopicKind::Pattern => self.count(TopicKind::Channel) + self.count(TopicKind::Pattern),
             TopicKind::Shard => self.count(TopicKind::Shard),
         }
     }
@@ -165,7 +163,7 @@ impl PubSub {
     pub fn receivers(&self, channel: &[u8]) -> Vec<(Option<Box<[u8]>>, Vec<u64>)> {
         let all = |clients: &BTreeSet<u64>| clients.iter().copied().collect();
         let by_name = self.channels.get(channel).map(|clients| (None, all(clients)));
-        let patterns = self.patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel, false));
+        let patterns = self.patterns.iter().filter(|(pattern, _)| matches(pattern, channel));
         by_name.into_iter().chain(patterns.map(|(pattern, clients)| (Some(pattern.clone()), all(clients)))).collect()
     }
 
@@ -196,6 +194,11 @@ impl PubSub {
             TopicKind::Shard => self.shards.len(),
         }
     }
+}
+
+/// Whether a channel's name matches a pattern. As in Redis no star matches the empty name, though KEYS has one that does.
+pub fn matches(pattern: &[u8], channel: &[u8]) -> bool {
+    if channel.is_empty() { pattern.is_empty() } else { glob::matches(pattern, channel, false) }
 }
 
 /// Something that clients are sent without having asked for it there and then, in both protocols: an array of bulk strings, which is a
@@ -262,6 +265,7 @@ mod tests {
         all.subscribe(2, &mut second, TopicKind::Shard, b"news");
         assert_eq!((first.told(TopicKind::Pattern), second.told(TopicKind::Shard)), (2, 1));
         assert_eq!(all.receivers(b"news"), [(None, vec![1, 2]), (Some(Box::from(b"n*".as_slice())), vec![1])]);
+        assert!(matches(b"", b"") && !matches(b"*", b""));
         assert_eq!((all.receivers(b"old").len(), all.shard_receivers(b"news")), (0, vec![2]));
         assert_eq!(all.subscribers(TopicKind::Channel, b"news"), 2);
         assert!(all.unsubscribe(2, &mut second, TopicKind::Channel, b"news"));

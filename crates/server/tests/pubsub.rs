@@ -35,12 +35,16 @@ fn a_message_reaches_all_that_listen_by_name_and_by_pattern() {
     assert_eq!(second.reply(), array(&["pmessage", "*", "news", "hello"]));
     assert_eq!(second.reply(), array(&["smessage", "news", "shard"]));
     assert_eq!(second.reply(), array(&["pmessage", "*", "none", "x"]));
-    assert_eq!(sender.call("PUBSUB NUMSUB news none"), Value::Array(vec![
-        Value::Bulk("news".into()), Value::Int(1), Value::Bulk("none".into()), Value::Int(0)
-    ]));
+    assert_eq!(
+        sender.call("PUBSUB NUMSUB news none"),
+        Value::Array(vec![Value::Bulk("news".into()), Value::Int(1), Value::Bulk("none".into()), Value::Int(0)])
+    );
     assert_eq!(sender.call("PUBSUB CHANNELS n*"), array(&["news"]));
     assert_eq!(sender.call("PUBSUB SHARDCHANNELS"), array(&["news"]));
-    assert_eq!((sender.text("PUBSUB NUMPAT"), fields(&mut sender)), ("2".into(), vec!["2".into(), "2".into(), "1".into()]));
+    assert_eq!(
+        (sender.text("PUBSUB NUMPAT"), fields(&mut sender)),
+        ("2".into(), vec!["2".into(), "2".into(), "1".into()])
+    );
     assert_eq!(first.call("UNSUBSCRIBE news none"), told("unsubscribe", "news", 2));
     assert_eq!(first.reply(), told("unsubscribe", "none", 2));
     assert_eq!(first.call("PUNSUBSCRIBE"), told("punsubscribe", "n?ws", 1));

@@ -59,6 +59,11 @@ impl Events {
 
     fn tell(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
         self.watchers.touch(db, key, fate == KeyFate::Changed);
+        self.note(db, key, fate);
+    }
+
+    /// Notes it without telling a watcher.
+    pub(crate) fn note(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
         if let Some(noted) = &mut self.noted {
             noted.push(KeyEvent { db, key: key.into(), fate });
         }

@@ -157,7 +157,7 @@ fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command
         let sub = request.get(1).and_then(|name| registry().find_sub(command, name));
         command = sub.ok_or(CmdError::fixed("ERR Invalid command specified"))?;
     }
-    if command.spec.key_specs.is_empty() {
+    if command.spec.key_specs.iter().all(|spec| spec.usage & NOT_KEY != 0) {
         return Err(NO_KEYS);
     }
     if !command.spec.takes(request.len()) {

@@ -2,8 +2,7 @@
 //! which take the messages.
 
 use crate::ctx::{CmdError, Ctx};
-use crate::glob;
-use crate::pubsub::TopicKind;
+use crate::pubsub::{self, TopicKind};
 
 const NOT_IN_EXEC: CmdError = CmdError::fixed("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
 
@@ -111,11 +110,13 @@ pub fn shardchannels(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn names_of(ctx: &mut Ctx<'_>, kind: TopicKind) -> Result<(), CmdError> {
     if ctx.args.len() > 3 {
-        let name = if kind == TopicKind::Shard { "pubsub|shardchannels" } else { "pubsub|channels" };
-        return Err(CmdError::wrong_args(name));
+        let name = ctx.args.text(1);
+        return Err(CmdError::owned(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
+        )));
     }
     let pattern = ctx.args.get(2);
-    let matches = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
+    let matches = |name: &&[u8]| pattern.is_none_or(|pattern| pubsub::matches(pattern, name));
     let names: Vec<&[u8]> = ctx.server.clients.pubsub.channels(kind).filter(matches).collect();
     ctx.reply.array(names.len());
     names.iter().for_each(|name| ctx.reply.bulk(name));

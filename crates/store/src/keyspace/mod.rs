@@ -447,6 +447,11 @@ impl Keyspace {
         self.events.set_noting(noting);
     }
 
+    /// Notes that something happened to a key that changed nothing, if such things are noted.
+    pub fn note_key_event(&mut self, db: DbId, key: &[u8]) {
+        self.events.note(db, key, KeyFate::Changed);
+    }
+
     /// Whether something happened to keys that was not taken.
     #[inline]
     pub fn has_key_events(&self) -> bool {
