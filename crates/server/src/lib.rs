@@ -20,6 +20,7 @@ pub mod dispatch;
 pub mod durability;
 pub mod effects;
 pub mod error;
+pub mod event_classes;
 pub mod file_identity;
 pub mod glob;
 pub mod info;

@@ -7,83 +7,9 @@ use quire_store::{KeyEvent, KeyFate, Store};
 
 use crate::args::Args;
 use crate::ctx::Ctx;
+use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STRING};
 use crate::registry::Command;
 use crate::state::ServerState;
-
-/// A class of events; one bit of [`NotifyClasses`].
-pub type EventClass = u16;
-
-const KEYSPACE: EventClass = 1 << 0;
-const KEYEVENT: EventClass = 1 << 1;
-const GENERIC: EventClass = 1 << 2;
-const STRING: EventClass = 1 << 3;
-const LIST: EventClass = 1 << 4;
-const SET: EventClass = 1 << 5;
-const HASH: EventClass = 1 << 6;
-const ZSET: EventClass = 1 << 7;
-const EXPIRED: EventClass = 1 << 8;
-const EVICTED: EventClass = 1 << 9;
-const STREAM: EventClass = 1 << 10;
-const MISS: EventClass = 1 << 11;
-const MODULE: EventClass = 1 << 12;
-const NEW: EventClass = 1 << 13;
-/// What `A` stands for.
-const ALL: EventClass = GENERIC | STRING | LIST | SET | HASH | ZSET | EXPIRED | EVICTED | STREAM | MODULE;
-
-/// The letters of the classes, in the order in which Redis writes them.
-const LETTERS: [(char, EventClass); 14] = [
-    ('g', GENERIC),
-    ('$', STRING),
-    ('l', LIST),
-    ('s', SET),
-    ('h', HASH),
-    ('z', ZSET),
-    ('x', EXPIRED),
-    ('e', EVICTED),
-    ('t', STREAM),
-    ('d', MODULE),
-    ('n', NEW),
-    ('K', KEYSPACE),
-    ('E', KEYEVENT),
-    ('m', MISS),
-];
-
-/// Which events are told, and on which channels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NotifyClasses(EventClass);
-
-impl NotifyClasses {
-    /// Reads the letters; `None` if one is none of a class.
-    pub fn parse(text: &str) -> Option<Self> {
-        text.chars()
-            .try_fold(0, |classes, letter| match letter {
-                'A' => Some(classes | ALL),
-                _ => LETTERS.iter().find(|(other, _)| *other == letter).map(|(_, class)| classes | class),
-            })
-            .map(Self)
-    }
-
-    /// Whether any event is told.
-    #[inline]
-    pub const fn any(self) -> bool {
-        self.0 & (KEYSPACE | KEYEVENT) != 0
-    }
-}
-
-impl std::fmt::Display for NotifyClasses {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all = self.0 & ALL == ALL;
-        if all {
-            f.write_str("A")?;
-        }
-        for (letter, class) in LETTERS {
-            if self.0 & class != 0 && !(all && ALL & class != 0) {
-                write!(f, "{letter}")?;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// What happened, as it is told: the class, the event's name and which of the noted events' keys it is about.
 type Told = (EventClass, &'static str, usize);
@@ -265,7 +191,7 @@ fn send_all(state: &mut ServerState, told: &[Told], events: &[KeyEvent]) {
 }
 
 fn send(state: &mut ServerState, class: EventClass, name: &str, event: &KeyEvent) {
-    let wanted = state.config.notify_keyspace_events.0;
+    let wanted = state.config.notify_keyspace_events.bits();
     if wanted & class == 0 {
         return;
     }
@@ -291,20 +217,5 @@ mod tests {
         let writes = registry.all().iter().filter(|command| command.spec.has(WRITE));
         let lacking: Vec<&str> = writes.map(|command| command.name).filter(|name| naming(name).is_none()).collect();
         assert!(lacking.is_empty(), "without a name for keyspace notifications: {lacking:?}");
-    }
-
-    #[test]
-    fn classes_are_read_and_written_as_redis_does() {
-        for (given, written) in
-            [("", ""), ("KEA", "AKE"), ("Ex", "xE"), ("g$lshzxetdK", "AK"), ("Klm", "lKm"), ("AKEn", "AnKE")]
-        {
-            assert_eq!(
-                NotifyClasses::parse(given).map(|classes| classes.to_string()).as_deref(),
-                Some(written),
-                "{given}"
-            );
-        }
-        assert_eq!(NotifyClasses::parse("Kq"), None);
-        assert!(!NotifyClasses::parse("Ag").unwrap().any());
     }
 }

@@ -7,6 +7,7 @@ use quire_store::{Codec, numbers};
 use quire_units::redis;
 
 use crate::client::ClientClass;
+use crate::event_classes::NotifyClasses;
 
 /// Why a value was refused.
 pub type RejectReason = Cow<'static, str>;
@@ -242,6 +243,11 @@ pub fn save_rules(text: &str) -> Result<Vec<SaveRule>, RejectReason> {
 pub fn save_rules_text(rules: &[SaveRule]) -> String {
     let pairs: Vec<_> = rules.iter().map(|rule| format!("{} {}", rule.seconds, rule.changes)).collect();
     pairs.join(" ")
+}
+
+/// Reads classes of events.
+pub fn event_classes(text: &str) -> Result<NotifyClasses, RejectReason> {
+    NotifyClasses::parse(text).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into())
 }
 
 /// Changes the limits that `text` names: groups of `class hard soft seconds`.
