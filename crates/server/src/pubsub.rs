@@ -88,6 +88,9 @@ impl Subscriptions {
 /// Who listens to the names of one kind: clients by their numbers.
 type Topics = HashMap<Box<[u8]>, BTreeSet<u64>>;
 
+/// The pattern by which clients receive a message, if it is not by the channel's name, and these clients.
+pub type Receivers = (Option<Box<[u8]>>, Vec<u64>);
+
 /// All subscriptions.
 #[derive(Default, Debug)]
 pub struct PubSub {
@@ -160,7 +163,7 @@ impl PubSub {
     }
 
     /// Who receives a message to a channel: by the channel's name, and by each pattern that it matches.
-    pub fn receivers(&self, channel: &[u8]) -> Vec<(Option<Box<[u8]>>, Vec<u64>)> {
+    pub fn receivers(&self, channel: &[u8]) -> Vec<Receivers> {
         let all = |clients: &BTreeSet<u64>| clients.iter().copied().collect();
         let by_name = self.channels.get(channel).map(|clients| (None, all(clients)));
         let patterns = self.patterns.iter().filter(|(pattern, _)| matches(pattern, channel));
