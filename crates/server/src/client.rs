@@ -4,6 +4,7 @@ use quire_store::DbId;
 
 use crate::args::{ArgRange, Args};
 use crate::blocked::BlockedClient;
+use crate::pubsub::{Subscriptions, TopicKind};
 use crate::resp::Protocol;
 
 /// Which command; an index into the registry.
@@ -76,6 +77,15 @@ impl MultiState {
     }
 }
 
+/// The class of a client, for CLIENT LIST and the limits of what it may leave unread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientClass {
+    /// An ordinary one.
+    Normal,
+    /// It listens to channels.
+    PubSub,
+}
+
 /// When to close a client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CloseState {
@@ -116,7 +126,7 @@ pub struct Peer {
     pub since_ms: u64,
 }
 
-/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH.
+/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH, and by MONITOR.
 #[derive(Default, Debug)]
 pub struct ClientOptions {
     /// Whether it wants replies.
@@ -125,6 +135,8 @@ pub struct ClientOptions {
     pub no_evict: bool,
     /// Its reads leave access times alone.
     pub no_touch: bool,
+    /// It is shown each command (MONITOR).
+    pub monitors: bool,
 }
 
 /// The keys that a client watches (WATCH), and those on which it waits.
@@ -159,6 +171,15 @@ pub struct ClientStats {
     pub output_bytes: usize,
 }
 
+/// What of the log a client's replies and waits depend on.
+#[derive(Default, Debug)]
+pub struct LogMarks {
+    /// The last record that it has made, or found when it wrote and changed nothing.
+    pub last_write: u64,
+    /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
+    pub owes: u64,
+}
+
 /// A client's state.
 #[derive(Debug)]
 pub struct Client {
@@ -180,14 +201,14 @@ pub struct Client {
     pub multi: Option<Box<MultiState>>,
     /// A transaction of it is running, so that no command waits.
     pub in_exec: bool,
-    /// The last record of the log that it has made, or found when it wrote and changed nothing.
-    pub last_write: u64,
-    /// What its replies of this turn wait for: 0 for nothing, a number that is never reached if the log has failed.
-    pub owes: u64,
+    /// What of the log its replies and waits depend on.
+    pub log: LogMarks,
     /// What it waits for.
     pub blocked: Option<BlockedClient>,
     /// The keys that it watches.
     pub watch: WatchedKeys,
+    /// What it listens to.
+    pub subscriptions: Subscriptions,
     /// Whether its connection is to be closed.
     pub closing: CloseState,
     /// What it has sent and was sent.
@@ -207,10 +228,10 @@ impl Client {
             options: ClientOptions::default(),
             multi: None,
             in_exec: false,
-            last_write: 0,
-            owes: 0,
+            log: LogMarks::default(),
             blocked: None,
             watch: WatchedKeys::default(),
+            subscriptions: Subscriptions::default(),
             closing: CloseState::No,
             stats: ClientStats {
                 active_ms: now_ms,
@@ -229,13 +250,18 @@ impl Client {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.held_bytes());
         let names =
             self.identity.name.capacity() + self.identity.lib_name.capacity() + self.identity.lib_version.capacity();
-        queued + self.watch.bytes + self.watch.awaited_bytes + names
+        queued + self.watch.bytes + self.watch.awaited_bytes + self.subscriptions.bytes() + names
     }
 
     /// Whether its next request has waited on keys, and still does.
     #[inline]
     pub const fn waits_on_keys(&self) -> bool {
         self.watch.awaited_bytes > 0
+    }
+
+    /// Which class of clients it is one of.
+    pub fn class(&self) -> ClientClass {
+        if self.subscriptions.any() { ClientClass::PubSub } else { ClientClass::Normal }
     }
 
     /// Whether it waits because of a command that is there to wait, also while something else would keep its request from being run.
@@ -247,6 +273,8 @@ impl Client {
     pub fn describe(&self, now_ms: u64) -> String {
         let mut flags = String::new();
         for (set, letter) in [
+            (self.options.monitors, 'O'),
+            (self.subscriptions.any(), 'P'),
             (self.multi.is_some(), 'x'),
             (self.watch.touched, 'd'),
             (self.closing == CloseState::AfterReply, 'c'),
@@ -266,7 +294,7 @@ impl Client {
         let seconds = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
         let multi_bytes = self.multi.as_ref().map_or(0, |multi| multi.bytes());
         format!(
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events={} \
              cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
@@ -278,6 +306,9 @@ impl Client {
             seconds(self.stats.active_ms),
             flags,
             self.db.0,
+            self.subscriptions.count(TopicKind::Channel),
+            self.subscriptions.count(TopicKind::Pattern),
+            self.subscriptions.count(TopicKind::Shard),
             self.multi.as_ref().map_or(-1, |multi| multi.commands.len() as i64),
             self.stats.input_bytes,
             multi_bytes,

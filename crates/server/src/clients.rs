@@ -13,6 +13,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::blocked::WaitEntry;
 use crate::client::{Client, CloseState};
+use crate::pubsub::{PubSub, PushMessage};
 use crate::resp::PartialRequest;
 
 /// Either kind of socket.
@@ -189,6 +190,8 @@ pub struct Connection {
     pub at_end: bool,
     /// The loop knows that replies wait for this record of the log.
     pub listed_for: u64,
+    /// It was sent messages that the loop is still to hand to the socket.
+    pub has_messages: bool,
     /// What [`Clients::memory_bytes`] counts for it.
     counted_bytes: usize,
 }
@@ -208,6 +211,7 @@ impl Connection {
             read_closed: false,
             at_end: false,
             listed_for: 0,
+            has_messages: false,
             counted_bytes: 0,
         }
     }
@@ -231,6 +235,33 @@ pub type Slot = usize;
 /// Without a limit of their own all clients together may take this part of the machine's memory, but so much at least.
 const CLIENTS_MEMORY_PART: u64 = 4;
 const CLIENTS_LEAST_BYTES: u64 = 1 << 30;
+
+/// How much a client may have unread of what it is sent without asking.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputBounds {
+    /// One client; 0 for no bound.
+    pub of_one_bytes: u64,
+    /// All clients together, with all their buffers.
+    pub together_bytes: u64,
+}
+
+/// What became of a message to a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// It is in the client's output.
+    Delivered,
+    /// The client has too much unread, and is closed.
+    TooMuch,
+    /// There is no such client any more.
+    Gone,
+}
+
+/// Messages that the client whose command is running has sent to itself.
+#[derive(Default, Debug)]
+struct OwnMessages {
+    messages: Vec<PushMessage>,
+    bytes: u64,
+}
 
 /// Clients may not run commands for a while (CLIENT PAUSE).
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +288,13 @@ pub struct Clients {
     pub pause: Option<Pause>,
     /// What they may take together if no setting says it.
     automatic_limit_bytes: u64,
+    /// Who listens to what.
+    pub pubsub: PubSub,
+    /// Clients that are shown each command.
+    pub monitors: Vec<u64>,
+    /// Slots that were sent messages in this turn.
+    pub delivered: Vec<Slot>,
+    own: OwnMessages,
 }
 
 impl Default for Clients {
@@ -272,6 +310,10 @@ impl Default for Clients {
             leaving: Vec::new(),
             pause: None,
             automatic_limit_bytes: (machine_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
+            pubsub: PubSub::default(),
+            monitors: Vec::new(),
+            delivered: Vec::new(),
+            own: OwnMessages::default(),
         }
     }
 }
@@ -379,6 +421,68 @@ impl Clients {
     /// Where the client of this number is.
     pub fn slot_of(&self, id: u64) -> Option<Slot> {
         self.by_id.get(&id).copied()
+    }
+
+    /// Puts a message into the output of client `id`; the loop sends it at the end of the turn. What the client whose command is running
+    /// is sent follows its reply ([`Clients::take_own_messages`]).
+    pub fn deliver(&mut self, id: u64, message: &PushMessage, bounds: OutputBounds) -> Delivery {
+        let Some(slot) = self.slot_of(id) else { return Delivery::Gone };
+        let bytes = message.len() as u64;
+        let too_much = |waiting: u64| bounds.of_one_bytes > 0 && waiting + bytes > bounds.of_one_bytes;
+        let crowded = self.memory_bytes as u64 + bytes > bounds.together_bytes;
+        let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_deref_mut) else {
+            self.own.bytes += bytes;
+            if too_much(self.own.bytes - bytes) || self.own.bytes + self.memory_bytes as u64 > bounds.together_bytes {
+                self.own.messages = Vec::new();
+                return Delivery::TooMuch;
+            }
+            self.own.messages.push(message.clone());
+            return Delivery::Delivered;
+        };
+        if connection.client.closing != CloseState::No {
+            return Delivery::Gone;
+        }
+        if crowded || too_much(connection.output.len() as u64) {
+            tracing::warn!(
+                client = id,
+                address = %connection.client.peer.address,
+                waiting_bytes = connection.output.len(),
+                "closing a client that does not read the messages that it listens to"
+            );
+            self.doom(slot);
+            return Delivery::TooMuch;
+        }
+        if !std::mem::replace(&mut connection.has_messages, true) {
+            self.delivered.push(slot);
+        }
+        let (first, rest) = message.encoded(connection.client.protocol);
+        connection.output.push(&[first]);
+        connection.output.push(rest);
+        connection.client.stats.output_bytes = connection.output.len();
+        let bytes = connection.memory_bytes();
+        let counted = std::mem::replace(&mut connection.counted_bytes, bytes);
+        self.memory_bytes = self.memory_bytes - counted + bytes;
+        Delivery::Delivered
+    }
+
+    /// Whether the client whose command is running was sent messages.
+    #[inline]
+    pub fn has_own_messages(&self) -> bool {
+        self.own.bytes > 0
+    }
+
+    /// What the client whose command is running was sent; `None` if it was too much.
+    pub fn take_own_messages(&mut self) -> Option<Vec<PushMessage>> {
+        let own = std::mem::take(&mut self.own);
+        (!own.messages.is_empty()).then_some(own.messages)
+    }
+
+    /// Client `id` is shown each command, or none any more.
+    pub fn set_monitoring(&mut self, id: u64, monitors: bool) {
+        self.monitors.retain(|other| *other != id);
+        if monitors {
+            self.monitors.push(id);
+        }
     }
 
     /// Has a connection closed at the end of the turn.

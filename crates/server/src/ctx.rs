@@ -5,9 +5,10 @@ use quire_store::Store;
 pub use crate::args::{ArgRange, Args};
 use crate::awaited_keys::UnblockOutcome;
 use crate::blocked::{BlockReason, BlockedClient};
-use crate::client::Client;
+use crate::client::{Client, CloseState};
 use crate::effects::EffectWord;
 pub use crate::error::CmdError;
+use crate::pubsub::PushMessage;
 use crate::resp::Reply;
 use crate::state::ServerState;
 
@@ -94,6 +95,29 @@ impl Ctx<'_> {
             return None;
         }
         self.server.blocked.keys.of(self.client.id)?.ended(self.server.clock_ms())
+    }
+
+    /// Sends a message to all that listen to a channel; returns how many that are, a client once for each of its subscriptions.
+    pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
+        self.server.publish(channel, message)
+    }
+
+    /// Sends some clients a message of these parts.
+    pub fn send(&mut self, ids: &[u64], parts: &[&[u8]]) {
+        self.server.send(ids, &PushMessage::new(parts));
+    }
+
+    /// What the client has sent itself meanwhile follows the reply.
+    #[cold]
+    pub fn take_own_messages(&mut self) {
+        let Some(messages) = self.server.clients.take_own_messages() else {
+            tracing::warn!(client = self.client.id, "closing a client that sends itself more than it may leave unread");
+            self.client.closing = CloseState::Now;
+            return;
+        };
+        for message in messages {
+            self.reply.message(message.encoded(self.client.protocol));
+        }
     }
 
     /// Ends all watches of the client; whether one of its keys was changed no longer matters.

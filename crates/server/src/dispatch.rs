@@ -8,10 +8,13 @@ use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::ExecutedCommand;
 use crate::latency;
 use crate::log_writer::LOST;
+use crate::monitor;
+use crate::notifications;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_SLOWLOG, WRITE,
+    ADMIN, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG,
+    WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
@@ -19,6 +22,7 @@ const UNKNOWN_SHOWN_BYTES: usize = 128;
 const NOAUTH: &str = "NOAUTH Authentication required.";
 /// Clients know this text from replicas: some then look for the server that takes writes.
 const READONLY: &str = "READONLY You can't write against a read only replica.";
+const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
@@ -86,6 +90,9 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
     if ctx.client.options.reply_mode != ReplyMode::On {
         apply_reply_mode(ctx, before);
     }
+    if ctx.server.clients.has_own_messages() {
+        ctx.take_own_messages();
+    }
 }
 
 /// A browser that some page has made send a request here; what follows in it must not be run.
@@ -106,9 +113,9 @@ fn seal(ctx: &mut Ctx<'_>) {
         && log_writer.needs_seal()
         && let Some(sequence) = log_writer.seal()
     {
-        ctx.client.owes = sequence;
+        ctx.client.log.owes = sequence;
         if sequence != LOST {
-            ctx.client.last_write = sequence;
+            ctx.client.log.last_write = sequence;
         }
     }
 }
@@ -175,6 +182,8 @@ fn check<'r>(
         Some(CmdError::wrong_args(command.name))
     } else if !ctx.client.authenticated && !spec.has(NO_AUTH) {
         Some(CmdError::fixed(NOAUTH))
+    } else if ctx.client.subscriptions.any() && !ctx.reply.is_resp3() && !spec.has(WHILE_SUBSCRIBED) {
+        Some(CmdError::owned(format!("ERR Can't execute '{}': {SUBSCRIBED}", command.name)))
     } else if ctx.client.multi.is_some() && spec.has(NO_MULTI) {
         Some(CmdError::fixed(IN_TRANSACTION))
     } else if spec.flags & (DENYOOM | WRITE) != 0 {
@@ -258,6 +267,9 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
         };
         ctx.server.effects.tell(log_writer, ctx.store, done);
     }
+    if ctx.store.has_key_events() {
+        notifications::tell(command, ctx);
+    }
     let mut failed = false;
     if let Err(error) = result {
         if matches!(error, CmdError::NotYet) {
@@ -266,6 +278,9 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
         }
         give_up_copy(ctx);
         ctx.reply.error(&error.line());
+    }
+    if !ctx.server.clients.monitors.is_empty() && command.spec.flags & (SKIP_MONITOR | ADMIN) == 0 {
+        monitor::show(command, ctx);
     }
     if ctx.reply.as_bytes().get(before) == Some(&b'-') {
         failed = true;

@@ -7,6 +7,7 @@ use quire_store::Store;
 use crate::client::{Client, CommandId};
 use crate::config::Config;
 use crate::config::value;
+use crate::pubsub::TopicKind;
 use crate::registry::registry;
 use crate::state::ServerState;
 use crate::{COMPATIBLE_VERSION, VERSION};
@@ -331,8 +332,13 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("evicted_clients", stats.clients_evicted);
     text.field("keyspace_hits", store.hits);
     text.field("keyspace_misses", store.misses);
-    text.field("pubsub_channels", 0);
-    text.field("pubsub_patterns", 0);
+    for (name, kind) in [
+        ("pubsub_channels", TopicKind::Channel),
+        ("pubsub_patterns", TopicKind::Pattern),
+        ("pubsubshard_channels", TopicKind::Shard),
+    ] {
+        text.field(name, source.server.clients.pubsub.count(kind));
+    }
     // What stands where Redis forks: the cut.
     text.field("latest_fork_usec", source.store.save_stats().last_cut_ns / 1000);
     text.field("total_forks", 0);

@@ -68,8 +68,8 @@ impl SlowLog {
     }
 }
 
-/// Whether a word is a password, which no client may read from the log.
-fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
+/// Whether a word is a password, which no client may read, from the log or by MONITOR.
+pub fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
     match command {
         "auth" => index > 0,
         "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),

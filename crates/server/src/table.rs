@@ -50,6 +50,10 @@ pub const DANGEROUS: Flags = 1 << 16;
 pub const NO_MANDATORY_KEYS: Flags = 1 << 17;
 /// Counted as concerning connections by ACL categories, whatever its family.
 pub const CONNECTION: Flags = 1 << 18;
+/// Sent to replicas though it changes no data.
+pub const MAY_REPLICATE: Flags = 1 << 24;
+/// A client of RESP2 that listens to channels may send it.
+pub const WHILE_SUBSCRIBED: Flags = 1 << 25;
 /// Counted as concerning the keyspace by ACL categories, whatever its family.
 pub const KEYSPACE: Flags = 1 << 19;
 
@@ -84,6 +88,8 @@ pub const INSERT: KeyUse = 1 << 6;
 pub const DELETE: KeyUse = 1 << 7;
 /// What is done depends on the words of the request.
 pub const VARIABLE: KeyUse = 1 << 8;
+/// No key stands there, but a name by which a cluster finds the server as by a key.
+pub const NOT_KEY: KeyUse = 1 << 9;
 
 /// Where keys stand among the words of a request.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +149,7 @@ pub enum CommandGroup {
     Set,
     List,
     Transactions,
+    PubSub,
     Connection,
     Server,
 }
@@ -158,6 +165,7 @@ impl CommandGroup {
             CommandGroup::Set => "set",
             CommandGroup::List => "list",
             CommandGroup::Transactions => "transactions",
+            CommandGroup::PubSub => "pubsub",
             CommandGroup::Connection => "connection",
             CommandGroup::Server => "server",
         }
@@ -409,7 +417,8 @@ impl CommandSpec {
     }
     /// The indices of all keys among the words of a request.
     pub fn key_positions(&self, args: Args<'_>) -> Vec<usize> {
-        self.key_specs.iter().flat_map(|spec| spec.positions(args)).collect()
+        let keys = self.key_specs.iter().filter(|spec| spec.usage & NOT_KEY == 0);
+        keys.flat_map(|spec| spec.positions(args)).collect()
     }
 }
 

@@ -2,8 +2,9 @@
 //! Every change of a key, that of a value by its type (`ValueMut`), its end and its new name alike, passes [`Events::emit`] once, with
 //! the database and whether the key is there now.
 //!
-//! A listener is a kind of [`Watcher`]. A further one, as notifications of the keyspace will be, is a variant of it: no type, no
-//! operation on keys and no command has to know of it, and a client that is woken goes on by the server's one way to wait (`blocked`).
+//! A listener to some keys is a kind of [`Watcher`]: no type, no operation on keys and no command has to know of it, and a client that is
+//! woken goes on by the server's one way to wait (`blocked`). Notifications are of all keys: what happened is noted here in its order
+//! ([`KeyEvent`]) as long as they are wanted, and the server, which knows the command, takes it and finds its name.
 //!
 //! Lives in ordinary memory: connections don't outlive the process. While no client listens, an event costs one comparison.
 
@@ -15,21 +16,73 @@ use crate::db::DbId;
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pub(crate) watchers: Watchers,
+    /// What has happened since it was last taken, if it is to be noted.
+    noted: Option<Vec<KeyEvent>>,
+}
+
+/// What became of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyFate {
+    /// It was made or changed, and is there.
+    Changed,
+    /// It is not there any more.
+    Gone,
+    /// It is not there any more because its time had come.
+    Expired,
+}
+
+/// Something that happened to a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyEvent {
+    /// The database.
+    pub db: DbId,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// What became of it.
+    pub fate: KeyFate,
 }
 
 impl Events {
     /// Whether an event would reach a listener.
     #[inline]
     pub(crate) fn heard(&self) -> bool {
-        !self.watchers.is_empty()
+        !self.watchers.is_empty() || self.noted.is_some()
     }
 
-    /// A key was changed, or went; `exists` says whether it is there now.
+    /// Something happened to a key.
     #[inline]
-    pub(crate) fn emit(&mut self, db: DbId, key: &[u8], exists: bool) {
+    pub(crate) fn emit(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
         if self.heard() {
-            self.watchers.touch(db, key, exists);
+            self.tell(db, key, fate);
         }
+    }
+
+    fn tell(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
+        self.watchers.touch(db, key, fate == KeyFate::Changed);
+        self.note(db, key, fate);
+    }
+
+    /// Notes it without telling a watcher.
+    pub(crate) fn note(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
+        if let Some(noted) = &mut self.noted {
+            noted.push(KeyEvent { db, key: key.into(), fate });
+        }
+    }
+
+    /// Says whether what happens is noted; what was noted so far is forgotten.
+    pub(crate) fn set_noting(&mut self, noting: bool) {
+        self.noted = noting.then(Vec::new);
+    }
+
+    /// Whether anything was noted since the last call of [`Events::take_noted`].
+    #[inline]
+    pub(crate) fn has_noted(&self) -> bool {
+        self.noted.as_ref().is_some_and(|noted| !noted.is_empty())
+    }
+
+    /// What was noted since the last call, in its order.
+    pub(crate) fn take_noted(&mut self) -> Vec<KeyEvent> {
+        self.noted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 

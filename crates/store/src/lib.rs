@@ -28,6 +28,7 @@ pub use db::{DbId, ExpiryChange};
 pub use effects::ExpiredKey;
 pub use encoding::ValueType;
 pub use error::{OpenError, Result, StoreError};
+pub use events::{KeyEvent, KeyFate};
 pub use keyspace::copying::{CopyProgress, CopyStep};
 pub use keyspace::expiry::ExpireSummary;
 pub use keyspace::stats::{DbStats, StoreStats};

@@ -1,6 +1,6 @@
 //! Which clients CLIENT KILL means.
 
-use crate::client::Client;
+use crate::client::{Client, ClientClass};
 use crate::ctx::{Args, CmdError};
 
 /// The conditions that a client must all meet.
@@ -9,8 +9,8 @@ pub(super) struct Filter<'a> {
     id: Option<u64>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
-    /// Another type than the ordinary one: no client is meant.
-    matches_none: bool,
+    /// Of this type; within it `None` is a type of which there are no clients.
+    class: Option<Option<ClientClass>>,
     min_age_s: Option<u64>,
     skip_me: bool,
 }
@@ -31,7 +31,7 @@ impl<'a> Filter<'a> {
                 let id = args.int(at + 1).ok().filter(|id| *id > 0);
                 filter.id = Some(id.ok_or(CmdError::fixed("ERR client-id should be greater than 0"))? as u64);
             } else if args.is(at, "TYPE") {
-                filter.matches_none |= !is_normal(value)?;
+                filter.class = Some(class_of(value)?);
             } else if args.is(at, "ADDR") {
                 filter.address = Some(value);
             } else if args.is(at, "LADDR") {
@@ -62,7 +62,7 @@ impl<'a> Filter<'a> {
     /// Whether a client is meant; `me` tells that it is the caller.
     pub fn matches(&self, client: &Client, me: bool, now_ms: u64) -> bool {
         let age_s = now_ms.saturating_sub(client.peer.since_ms) / 1000;
-        !(self.matches_none
+        !(self.class.is_some_and(|class| class != Some(client.class()))
             || me && self.skip_me
             || self.id.is_some_and(|id| id != client.id)
             || self.address.is_some_and(|address| address != client.peer.address.as_bytes())
@@ -71,14 +71,18 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Whether a type of clients is the ordinary one; an error if there is no such type.
-pub(super) fn is_normal(name: &[u8]) -> Result<bool, CmdError> {
+/// The class of clients that a type names; `None` for the servers of a replication, of which there are none; an error if there is no
+/// such type.
+pub(super) fn class_of(name: &[u8]) -> Result<Option<ClientClass>, CmdError> {
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if is("normal") {
-        return Ok(true);
+        return Ok(Some(ClientClass::Normal));
     }
-    if is("master") || is("replica") || is("slave") || is("pubsub") {
-        return Ok(false);
+    if is("pubsub") {
+        return Ok(Some(ClientClass::PubSub));
+    }
+    if is("master") || is("replica") || is("slave") {
+        return Ok(None);
     }
     Err(CmdError::owned(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name))))
 }

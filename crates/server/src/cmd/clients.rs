@@ -1,6 +1,6 @@
 //! CLIENT and its subcommands.
 
-use super::client_filter::{Filter, is_normal};
+use super::client_filter::{Filter, class_of};
 use super::connection::{is_name, set_name};
 use crate::awaited_keys::UnblockOutcome;
 use crate::client::{Client, CloseState, ReplyMode};
@@ -61,12 +61,9 @@ pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// CLIENT LIST [TYPE type] [ID id …]
 pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
-    let mut ids: Option<Vec<u64>> = None;
+    let (mut ids, mut class): (Option<Vec<u64>>, _) = (None, None);
     if args.len() == 4 && args.is(2, "TYPE") {
-        // Only ordinary clients exist; of the other types there are none.
-        if !is_normal(args.at(3))? {
-            ids = Some(Vec::new());
-        }
+        class = Some(class_of(args.at(3))?);
     } else if args.len() > 3 && args.is(2, "ID") {
         let mut wanted = Vec::new();
         for index in 3..args.len() {
@@ -80,6 +77,7 @@ pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let now_ms = ctx.server.clock_ms();
     let mut lines: Vec<(u64, String)> = every_client(ctx)
         .filter(|client| ids.as_ref().is_none_or(|ids| ids.contains(&client.id)))
+        .filter(|client| class.is_none_or(|class| class == Some(client.class())))
         .map(|client| (client.id, client.describe(now_ms)))
         .collect();
     lines.sort_unstable_by_key(|(id, _)| *id);

@@ -163,9 +163,9 @@ fn switch_log(ctx: &mut Ctx<'_>, config: &Config) -> Result<(), CmdError> {
         }
         (false, true) => {
             let held = ctx.server.log_writer.as_ref().is_some_and(|log_writer| log_writer.holds_replies());
-            if !log_control::switch_off(ctx.store, ctx.server) && held && ctx.client.owes > 0 {
+            if !log_control::switch_off(ctx.store, ctx.server) && held && ctx.client.log.owes > 0 {
                 // It has written in the same turn, and what became of that is not known.
-                ctx.client.owes = LOST;
+                ctx.client.log.owes = LOST;
             }
             Ok(())
         }
@@ -195,6 +195,9 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                 }
             }
             "read-only" => ctx.store.set_holding_expired(server.holds_expired()),
+            "notify-keyspace-events" => {
+                ctx.store.set_noting_key_events(server.config.notify_keyspace_events.any());
+            }
             "slowlog-max-len" => server.monitoring.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {
                 if let Some(set) = &server.hooks.set_log_level {

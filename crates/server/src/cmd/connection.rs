@@ -21,6 +21,13 @@ const HELLO_NEEDS_AUTH: CmdError = CmdError::fixed(
 
 /// PING [message]
 pub fn ping(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.args.len() <= 2 && ctx.client.subscriptions.any() && !ctx.reply.is_resp3() {
+        // A client of RESP2 tells replies from messages by their form.
+        ctx.reply.array(2);
+        ctx.reply.bulk_str("pong");
+        ctx.reply.bulk(ctx.args.get(1).unwrap_or_default());
+        return Ok(());
+    }
     match ctx.args.len() {
         1 => ctx.reply.raw(b"+PONG\r\n"),
         2 => ctx.reply.bulk(ctx.args.at(1)),
@@ -48,6 +55,7 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ctx.store.unwatch_all(ctx.client.id);
     }
     let client = &mut *ctx.client;
+    ctx.server.clients.pubsub.unsubscribe_all(client.id, &mut client.subscriptions);
     (client.watch.keys, client.watch.bytes) = (0, 0);
     client.watch.touched = false;
     client.multi = None;
@@ -57,6 +65,8 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     client.options.reply_mode = ReplyMode::On;
     client.options.no_evict = false;
     client.options.no_touch = false;
+    client.options.monitors = false;
+    ctx.server.clients.set_monitoring(client.id, false);
     client.authenticated = ctx.server.config.requirepass.is_empty();
     ctx.store.set_touching(true);
     ctx.reply.set_protocol(Protocol::Resp2);

@@ -183,6 +183,7 @@ fn tell_store(ctx: &mut Ctx<'_>) {
     ctx.store.set_now_ms(ctx.server.clock.unix_ms);
     // The image has all that was logged before it.
     ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
+    ctx.store.set_noting_key_events(ctx.server.config.notify_keyspace_events.any());
     // The client that reloads may be the one that has paused all others.
     ctx.store.set_holding_expired(ctx.server.holds_expired());
     ctx.store.set_touching(!ctx.client.options.no_touch);

@@ -25,6 +25,7 @@ const FLAG_NAMES: &[(Flags, &str)] = &[
     (NO_ASYNC_LOADING, "no_async_loading"),
     (NO_MULTI, "no_multi"),
     (ALLOW_BUSY, "allow_busy"),
+    (MAY_REPLICATE, "may_replicate"),
 ];
 
 const USAGE_NAMES: &[(KeyUse, &str)] = &[
@@ -37,6 +38,7 @@ const USAGE_NAMES: &[(KeyUse, &str)] = &[
     (INSERT, "insert"),
     (DELETE, "delete"),
     (VARIABLE, "variable_flags"),
+    (NOT_KEY, "not_key"),
 ];
 
 /// COMMAND
@@ -155,7 +157,7 @@ fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command
         let sub = request.get(1).and_then(|name| registry().find_sub(command, name));
         command = sub.ok_or(CmdError::fixed("ERR Invalid command specified"))?;
     }
-    if command.spec.key_specs.is_empty() {
+    if command.spec.key_specs.iter().all(|spec| spec.usage & NOT_KEY != 0) {
         return Err(NO_KEYS);
     }
     if !command.spec.takes(request.len()) {
@@ -282,6 +284,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::Set => names.push("@set"),
         CommandGroup::List => names.push("@list"),
         CommandGroup::Transactions => names.push("@transaction"),
+        CommandGroup::PubSub => names.push("@pubsub"),
         CommandGroup::Connection => names.push("@connection"),
         CommandGroup::Server if spec.has(CONNECTION) => names.push("@connection"),
         CommandGroup::Server if spec.has(KEYSPACE) => names.push("@keyspace"),

@@ -235,7 +235,9 @@ pub fn ltrim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (start, stop) = (ctx.args.int(2)?, ctx.args.int(3)?);
     let owner = ctx.steps_owner();
     let mut list = list::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?;
-    let range = elements(list.len()?, start, stop);
+    let len = list.len()?;
+    let range = elements(len, start, stop);
+    let keeps_all = len > 0 && range == (0..len);
     let is_done = match owner {
         Some(owner) => list.keep_in_steps(owner, range)?,
         None => list.keep(range).map(|()| true)?,
@@ -243,6 +245,10 @@ pub fn ltrim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     drop(list);
     if !is_done {
         return Err(ctx.not_yet(BlockReason::Copy));
+    }
+    if keeps_all {
+        // As in Redis it is told all the same.
+        ctx.store.note_key_event(ctx.client.db, ctx.args.at(1));
     }
     ctx.reply.ok();
     Ok(())

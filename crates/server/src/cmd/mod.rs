@@ -18,6 +18,7 @@ pub mod lcs;
 pub mod lists;
 pub mod memory;
 pub mod persistence;
+pub mod pubsub;
 mod range;
 pub mod scan;
 pub mod server;

@@ -113,3 +113,14 @@ pub fn slowlog_reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.reply.ok();
     Ok(())
 }
+
+/// MONITOR
+pub fn monitor(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.client.in_exec {
+        return Err(CmdError::fixed("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    ctx.client.options.monitors = true;
+    ctx.server.clients.set_monitoring(ctx.client.id, true);
+    ctx.reply.ok();
+    Ok(())
+}

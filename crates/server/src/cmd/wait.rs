@@ -26,7 +26,7 @@ pub fn waitaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         timeout_ms @ 0.. => timeout_ms as u64,
         _ => return Err(NEGATIVE_TIMEOUT),
     };
-    let wanted = Durability { local, sequence: ctx.client.last_write, replicas };
+    let wanted = Durability { local, sequence: ctx.client.log.last_write, replicas };
     if let Some(log_writer) = &mut ctx.server.log_writer
         && local
         && !log_writer.is_safe(wanted.sequence)

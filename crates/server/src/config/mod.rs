@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::event_classes::NotifyClasses;
+
 pub mod file;
 pub mod table;
 pub mod value;
@@ -52,6 +54,17 @@ pub enum ConfigError {
     },
 }
 
+/// What Redis may free in the background, which here never makes a command wait: accepted for compatibility.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)] // as those of Config
+pub struct LazyFree {
+    pub user_flush: bool,
+    pub user_del: bool,
+    pub server_del: bool,
+    pub expire: bool,
+    pub eviction: bool,
+}
+
 /// All settings.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // every field is described by its directive in the table
@@ -99,16 +112,14 @@ pub struct Config {
     pub maxmemory_bytes: u64,
     pub maxmemory_policy: String,
     pub limits: quire_store::EncodingLimits,
-    pub lazyfree_user_flush: bool,
-    pub lazyfree_user_del: bool,
-    pub lazyfree_server_del: bool,
-    pub lazyfree_expire: bool,
-    pub lazyfree_eviction: bool,
+    pub lazyfree: LazyFree,
     /// As Redis has it; nodes are never compressed.
     pub list_compress_depth: i64,
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
+    /// Which events of keys are told (publish/subscribe).
+    pub notify_keyspace_events: NotifyClasses,
     pub loglevel: LogLevel,
     pub logfile: String,
     pub log_format: LogFormat,
@@ -173,15 +184,12 @@ impl Config {
             maxmemory_bytes: 0,
             maxmemory_policy: String::new(),
             limits: quire_store::EncodingLimits::default(),
-            lazyfree_user_flush: false,
-            lazyfree_user_del: false,
-            lazyfree_server_del: false,
-            lazyfree_expire: false,
-            lazyfree_eviction: false,
+            lazyfree: LazyFree::default(),
             list_compress_depth: 0,
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,
+            notify_keyspace_events: NotifyClasses::default(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),
             log_format: LogFormat::Text,

@@ -93,9 +93,9 @@ macro_rules! directive {
 }
 
 macro_rules! flag {
-    ($name:literal, $default:literal, $doc:literal, $field:ident) => {
-        directive!($name, $default, MUTABLE, $doc, |c| value::yes_no(c.$field), |c, v| {
-            c.$field = value::boolean(v)?;
+    ($name:literal, $default:literal, $doc:literal, $($field:ident).+) => {
+        directive!($name, $default, MUTABLE, $doc, |c| value::yes_no(c.$($field).+), |c, v| {
+            c.$($field).+ = value::boolean(v)?;
             Ok(())
         })
     };
@@ -461,17 +461,17 @@ static OWN: &[Directive] = &[
         "lazyfree-lazy-user-flush",
         "no",
         "Accepted for compatibility: flushing never waits for memory to be freed.",
-        lazyfree_user_flush
+        lazyfree.user_flush
     ),
     flag!(
         "lazyfree-lazy-user-del",
         "no",
         "Accepted for compatibility: deleting never waits for memory to be freed.",
-        lazyfree_user_del
+        lazyfree.user_del
     ),
-    flag!("lazyfree-lazy-server-del", "no", "Accepted for compatibility.", lazyfree_server_del),
-    flag!("lazyfree-lazy-expire", "no", "Accepted for compatibility.", lazyfree_expire),
-    flag!("lazyfree-lazy-eviction", "no", "Accepted for compatibility.", lazyfree_eviction),
+    flag!("lazyfree-lazy-server-del", "no", "Accepted for compatibility.", lazyfree.server_del),
+    flag!("lazyfree-lazy-expire", "no", "Accepted for compatibility.", lazyfree.expire),
+    flag!("lazyfree-lazy-eviction", "no", "Accepted for compatibility.", lazyfree.eviction),
     integer!(
         "list-compress-depth",
         "0",
@@ -499,6 +499,14 @@ static OWN: &[Directive] = &[
         i64::MAX,
         "Milliseconds from which an event is recorded; 0 means never.",
         latency_threshold_ms
+    ),
+    directive!(
+        "notify-keyspace-events",
+        "",
+        MUTABLE,
+        "Which events of keys are told by publish/subscribe, a letter for each class, with K or E or both. Of `m` (misses) and `n` (new keys) none are told.",
+        |c| c.notify_keyspace_events.to_string(),
+        |c, v| value::event_classes(v).map(|classes| c.notify_keyspace_events = classes)
     ),
     directive!(
         "loglevel",

@@ -6,6 +6,9 @@ use std::fmt::Write as _;
 use quire_store::{Codec, numbers};
 use quire_units::redis;
 
+use crate::client::ClientClass;
+use crate::event_classes::NotifyClasses;
+
 /// Why a value was refused.
 pub type RejectReason = Cow<'static, str>;
 
@@ -77,7 +80,7 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// The limits per class of clients. Only `normal` clients exist; the others are kept for CONFIG GET.
+/// The limits per class of clients. There are no replicas; their limit is kept for CONFIG GET.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutputLimits {
     /// Ordinary clients.
@@ -86,6 +89,16 @@ pub struct OutputLimits {
     pub replica: OutputLimit,
     /// Subscribers.
     pub pubsub: OutputLimit,
+}
+
+impl OutputLimits {
+    /// That of a class.
+    pub const fn of(&self, class: ClientClass) -> OutputLimit {
+        match class {
+            ClientClass::Normal => self.normal,
+            ClientClass::PubSub => self.pubsub,
+        }
+    }
 }
 
 /// How much memory all clients together may take.
@@ -230,6 +243,11 @@ pub fn save_rules(text: &str) -> Result<Vec<SaveRule>, RejectReason> {
 pub fn save_rules_text(rules: &[SaveRule]) -> String {
     let pairs: Vec<_> = rules.iter().map(|rule| format!("{} {}", rule.seconds, rule.changes)).collect();
     pairs.join(" ")
+}
+
+/// Reads classes of events.
+pub fn event_classes(text: &str) -> Result<NotifyClasses, RejectReason> {
+    NotifyClasses::parse(text).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into())
 }
 
 /// Changes the limits that `text` names: groups of `class hard soft seconds`.

@@ -175,7 +175,10 @@ impl Engine {
     }
 
     fn has_unfinished(&self) -> bool {
-        !(self.again.is_empty() && self.write_again.is_empty() && self.accept_again.is_empty())
+        let delivered = &self.worker.state.clients.delivered;
+        let slots = [&self.again, &self.write_again, delivered];
+        !slots.iter().all(|slots| slots.is_empty())
+            || !self.accept_again.is_empty()
             || self.worker.state.blocked.awaits(WakeEvent::TurnBegins)
     }
 
@@ -195,6 +198,7 @@ impl Engine {
         if self.concerns_log() {
             self.commit();
         }
+        self.send_messages();
         while let Some(slot) = self.worker.state.clients.doomed.pop() {
             self.close_slot(slot);
         }

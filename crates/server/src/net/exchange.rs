@@ -100,6 +100,7 @@ impl Engine {
     /// A socket takes more bytes.
     pub(super) fn writable(&mut self, slot: Slot) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
+        connection.has_messages = false;
         if self.worker.write_waiting(&mut connection) {
             self.write_again.push(slot);
         }
@@ -109,6 +110,13 @@ impl Engine {
             go_on(&mut self.worker, &mut connection);
         }
         self.finish(slot, connection);
+    }
+
+    /// Sends the messages of this turn to those that were sent any.
+    pub(super) fn send_messages(&mut self) {
+        for slot in std::mem::take(&mut self.worker.state.clients.delivered) {
+            self.writable(slot);
+        }
     }
 
     /// Sends replies that had to wait for the log.
@@ -243,10 +251,12 @@ impl Engine {
 
     /// Closes a connection that was taken out of its slot.
     fn close(&mut self, slot: Slot, mut connection: Box<Connection>) {
-        let client = &connection.client;
+        let client = &mut connection.client;
         if client.watch.keys > 0 {
             self.worker.store.unwatch_all(client.id);
         }
+        self.worker.state.clients.pubsub.unsubscribe_all(client.id, &mut client.subscriptions);
+        self.worker.state.clients.set_monitoring(client.id, false);
         if let Some(entry) = connection.entry.take() {
             self.worker.state.blocked.leave(client.id, entry);
         }

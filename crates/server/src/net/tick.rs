@@ -7,7 +7,9 @@ use quire_store::CopyStep;
 
 use super::engine::Engine;
 use super::worker::check_output;
+use crate::client::ClientClass;
 use crate::clients::Slot;
+use crate::notifications;
 use crate::persistence;
 
 /// Keys that are looked at in one step.
@@ -79,6 +81,9 @@ impl Engine {
                 false
             }
         };
+        if store.has_key_events() {
+            notifications::tell_expired(store, &mut self.worker.state);
+        }
         match store.copy_step(COPY_BUDGET) {
             Ok(step) => more |= step == CopyStep::More,
             Err(error) => tracing::error!(%error, "cannot copy a key"),
@@ -103,7 +108,7 @@ impl Engine {
     /// Closes clients that were silent too long or leave too much unread for too long.
     fn look_after_clients(&mut self) {
         let state = &mut self.worker.state;
-        let limited = state.config.output_limits.normal.soft_bytes > 0;
+        let limited = state.config.output_limits.normal.soft_bytes > 0 || state.clients.pubsub.any();
         if state.config.timeout_s == 0 && !limited {
             return;
         }
@@ -111,7 +116,10 @@ impl Engine {
         let mut waiting: Vec<Slot> = Vec::new();
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
-            let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle());
+            // A client that listens may have nothing to say for ever.
+            let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle())
+                || connection.client.class() == ClientClass::PubSub
+                || connection.client.options.monitors;
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.stats.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {

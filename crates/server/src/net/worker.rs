@@ -55,6 +55,7 @@ pub(super) struct Worker {
 impl Worker {
     pub fn new(mut store: Store, state: ServerState, registry: &'static Registry) -> Self {
         store.set_holding_expired(state.holds_expired());
+        store.set_noting_key_events(state.config.notify_keyspace_events.any());
         Self {
             store,
             state,
@@ -77,7 +78,7 @@ impl Worker {
         self.reply.set_protocol(connection.client.protocol);
         self.reply.set_limit(self.reply_limit_bytes());
         self.store.set_touching(!connection.client.options.no_touch);
-        connection.client.owes = 0;
+        connection.client.log.owes = 0;
         let began = Instant::now();
         self.state.clock.command_start = began;
         let mut done = 0;
@@ -344,7 +345,7 @@ impl Worker {
     /// A client that only reads isn't held: it may see what isn't durable yet, but never waits for the device.
     #[inline]
     fn hold_if_owed(&self, connection: &mut Connection) {
-        let sequence = connection.client.owes;
+        let sequence = connection.client.log.owes;
         if sequence > 0
             && let Some(log_writer) = &self.state.log_writer
             && log_writer.holds_replies()
@@ -363,7 +364,7 @@ impl Worker {
             self.drop_replies(connection);
             return;
         }
-        if connection.client.owes == LOST {
+        if connection.client.log.owes == LOST {
             // What it has written is in memory and nowhere else: neither yes nor no would be true.
             self.reply.truncate(0);
             connection.client.closing = CloseState::Now;
@@ -440,7 +441,7 @@ impl Worker {
     /// waits on.
     pub fn answer_durability(&mut self, blocked: &BlockedClient, connection: &mut Connection) -> bool {
         let Some(answer) = durability::answer(&self.state, blocked) else { return false };
-        connection.client.owes = 0;
+        connection.client.log.owes = 0;
         if !blocked.silent {
             self.reply.set_protocol(connection.client.protocol);
             match answer {
@@ -472,7 +473,7 @@ fn write_once(bytes: &[u8], connection: &mut Connection, state: &mut ServerState
 
 /// Closes a client that leaves too much unread.
 pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState) {
-    let limit = state.config.output_limits.normal;
+    let limit = state.config.output_limits.of(connection.client.class());
     let waiting = connection.output.len() as u64;
     let now_ms = state.clock_ms();
     let above_soft = limit.soft_bytes > 0 && waiting > limit.soft_bytes;

@@ -217,6 +217,16 @@ impl Reply {
         self.number(if self.is_resp3() { b'>' } else { b'*' }, len as i64);
     }
 
+    /// Adds a whole message, its first byte and the others, within the limit.
+    pub fn message(&mut self, (first, rest): (u8, &[u8])) {
+        if self.buffer.len().saturating_add(rest.len()) > self.limit_bytes {
+            self.overflowed = true;
+        } else {
+            self.raw(&[first]);
+            self.raw(rest);
+        }
+    }
+
     /// A double.
     pub fn double(&mut self, value: f64) {
         let mut text = String::with_capacity(24);

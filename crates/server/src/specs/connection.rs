@@ -32,17 +32,17 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Chooses the protocol and, if asked to, logs in and names the connection.")
         .args(HELLO),
     CommandSpec::new("ping", -1, connection::ping)
-        .flags(FAST | REFUSED_WITH_WRITES)
+        .flags(FAST | REFUSED_WITH_WRITES | WHILE_SUBSCRIBED)
         .group(CommandGroup::Connection, "1.0.0", O_1)
         .summary("Answers PONG, or with the message.")
         .args(&[Arg::string("message").optional()])
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
     CommandSpec::new("quit", -1, connection::quit)
-        .flags(HANDSHAKE | NOT_QUEUED)
+        .flags(HANDSHAKE | NOT_QUEUED | WHILE_SUBSCRIBED)
         .group(CommandGroup::Connection, "1.0.0", O_1)
         .summary("Closes the connection."),
     CommandSpec::new("reset", 1, connection::reset)
-        .flags(HANDSHAKE | NOT_QUEUED)
+        .flags(HANDSHAKE | NOT_QUEUED | WHILE_SUBSCRIBED)
         .group(CommandGroup::Connection, "6.2.0", O_1)
         .summary("Puts the connection into the state that it had at its start."),
 ];
@@ -80,7 +80,7 @@ static CLIENT: &[CommandSpec] = &[
         .group(CommandGroup::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Closes connections.")
         .args(KILL)
-        .differs("Of the types only `normal` has clients; MAXAGE as in Redis 7.4."),
+        .differs("Of the types `normal` and `pubsub` have clients; MAXAGE as in Redis 7.4."),
     CommandSpec::new("list", -2, clients::list)
         .flags(ADMIN | QUIET)
         .group(CommandGroup::Connection, "2.4.0", O_N_CLIENTS)

@@ -10,6 +10,7 @@ pub mod hashes;
 pub mod keys;
 pub mod lists;
 pub mod memory;
+pub mod pubsub;
 pub mod server;
 pub mod sets;
 pub mod strings;
@@ -28,5 +29,6 @@ pub static ALL: &[&[CommandSpec]] = &[
     memory::SPECS,
     connection::SPECS,
     transactions::SPECS,
+    pubsub::SPECS,
     server::SPECS,
 ];

@@ -6,6 +6,7 @@ use quire_arena::Handle;
 
 use crate::db::DbId;
 use crate::error::{Result, StoreError};
+use crate::events::KeyFate;
 use crate::keyspace::Keyspace;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, Entry};
@@ -127,7 +128,7 @@ impl Keyspace {
         self.counters.expired += 1;
         if let Some(key) = key {
             self.effects.note_expired(db, &key);
-            self.events.emit(db, &key, false);
+            self.events.emit(db, &key, KeyFate::Expired);
         }
         Ok(())
     }

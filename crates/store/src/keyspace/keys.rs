@@ -6,6 +6,7 @@ use quire_arena::Arena;
 use crate::db::DbId;
 use crate::encoding::ValueType;
 use crate::error::Result;
+use crate::events::KeyFate;
 use crate::heap::External;
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
@@ -126,7 +127,7 @@ impl Keyspace {
         }
         self.give_key(db, &entry, to)?;
         // One change, though two keys have changed.
-        self.events.emit(db, from, false);
+        self.events.emit(db, from, KeyFate::Gone);
         Ok(true)
     }
 
@@ -190,7 +191,7 @@ impl Keyspace {
         entries::link(self, to_index, &entry, hash)?;
         self.unlink(from_index, &entry)?;
         self.changed(db, key, false, 1);
-        self.events.emit(to_db, key, true);
+        self.events.emit(to_db, key, KeyFate::Changed);
         Ok(true)
     }
 
@@ -266,7 +267,7 @@ impl Keyspace {
     fn touch_existing(&mut self, db: DbId) -> Result<()> {
         for key in self.events.watchers.keys_of(db) {
             if self.find_any(db, &key, self.hash(&key))?.is_some() {
-                self.events.emit(db, &key, true);
+                self.events.watchers.touch(db, &key, true);
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::db::DbId;
 use crate::effects::{Effects, ExpiredKey};
 use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
-use crate::events::{Events, KeyName, Watcher};
+use crate::events::{Events, KeyEvent, KeyFate, KeyName, Watcher};
 use crate::heap::Heap;
 use crate::heap::reclaim::FreeStep;
 use crate::keyspace::copying::Copies;
@@ -337,7 +337,7 @@ impl Keyspace {
     #[inline]
     fn changed(&mut self, db: DbId, key: &[u8], exists: bool, members: u64) {
         self.counters.changes += members;
-        self.events.emit(db, key, exists);
+        self.events.emit(db, key, if exists { KeyFate::Changed } else { KeyFate::Gone });
     }
 
     /// Writes a database's table heads through.
@@ -375,7 +375,7 @@ impl Keyspace {
         self.delete_entry(db, entry)?;
         self.counters.expired += 1;
         self.effects.note_expired(db, key);
-        self.events.emit(db, key, false);
+        self.events.emit(db, key, KeyFate::Expired);
         Ok(())
     }
 
@@ -440,6 +440,27 @@ impl Keyspace {
             }
         }
         Ok(false)
+    }
+
+    /// Says whether what happens to keys is noted for [`Keyspace::take_key_events`]. What is noted and not taken uses memory.
+    pub fn set_noting_key_events(&mut self, noting: bool) {
+        self.events.set_noting(noting);
+    }
+
+    /// Notes that something happened to a key that changed nothing, if such things are noted.
+    pub fn note_key_event(&mut self, db: DbId, key: &[u8]) {
+        self.events.note(db, key, KeyFate::Changed);
+    }
+
+    /// Whether something happened to keys that was not taken.
+    #[inline]
+    pub fn has_key_events(&self) -> bool {
+        self.events.has_noted()
+    }
+
+    /// What happened to keys since the last call, in that order.
+    pub fn take_key_events(&mut self) -> Vec<KeyEvent> {
+        self.events.take_noted()
     }
 
     /// Says whether keys that expire are noted for [`Keyspace::take_expired`].

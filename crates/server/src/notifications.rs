@@ -1,0 +1,221 @@
+//! Keyspace notifications: messages that tell what happened to which key (`notify-keyspace-events`).
+//!
+//! The store notes that a key was changed, went or expired; what that is called depends on the command, and stands here for all of
+//! them. Relies on the store to note each change once, and on `pubsub` to send the messages.
+
+use quire_store::{KeyEvent, KeyFate, Store};
+
+use crate::args::Args;
+use crate::ctx::Ctx;
+use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STRING};
+use crate::registry::Command;
+use crate::state::ServerState;
+
+/// What happened, as it is told: the class, the event's name and which of the noted events' keys it is about.
+type Told = (EventClass, &'static str, usize);
+
+/// How a command's changes are called.
+enum Naming {
+    /// So; a key that is gone is also told as deleted.
+    Named(EventClass, &'static str),
+    /// So, or only as deleted where the key is gone.
+    Replaced(EventClass, &'static str),
+    /// As this function says.
+    By(fn(Args<'_>, &[KeyEvent]) -> Vec<Told>),
+    /// A command that tells of no single key.
+    Untold,
+}
+
+use Naming::{By, Named, Replaced, Untold};
+
+/// How the changes of a command are called; `None` for a command that this table lacks.
+fn naming(command: &str) -> Option<Naming> {
+    Some(match command {
+        "del" | "unlink" | "getdel" => Replaced(GENERIC, "del"),
+        "expire" | "pexpire" | "expireat" | "pexpireat" => Replaced(GENERIC, "expire"),
+        "persist" => Named(GENERIC, "persist"),
+        "copy" => Named(GENERIC, "copy_to"),
+        "rename" | "renamenx" => By(renamed),
+        "move" => By(moved),
+        "set" | "setex" | "psetex" => By(set),
+        "getex" => By(got),
+        "setnx" | "getset" | "mset" | "msetnx" => Named(STRING, "set"),
+        "bitop" => Replaced(STRING, "set"),
+        "incr" | "decr" | "incrby" | "decrby" => Named(STRING, "incrby"),
+        "incrbyfloat" => Named(STRING, "incrbyfloat"),
+        "append" => Named(STRING, "append"),
+        "setrange" => Named(STRING, "setrange"),
+        "setbit" => Named(STRING, "setbit"),
+        "hset" | "hmset" | "hsetnx" => Named(HASH, "hset"),
+        "hdel" => Named(HASH, "hdel"),
+        "hincrby" => Named(HASH, "hincrby"),
+        "hincrbyfloat" => Named(HASH, "hincrbyfloat"),
+        "sadd" => Named(SET, "sadd"),
+        "srem" => Named(SET, "srem"),
+        "spop" => Named(SET, "spop"),
+        "smove" => By(set_member_moved),
+        "sinterstore" => Replaced(SET, "sinterstore"),
+        "sunionstore" => Replaced(SET, "sunionstore"),
+        "sdiffstore" => Replaced(SET, "sdiffstore"),
+        "lpush" | "lpushx" => Named(LIST, "lpush"),
+        "rpush" | "rpushx" => Named(LIST, "rpush"),
+        "lpop" | "blpop" => Named(LIST, "lpop"),
+        "rpop" | "brpop" => Named(LIST, "rpop"),
+        "lmpop" | "blmpop" => By(list_popped),
+        "lmove" | "blmove" | "rpoplpush" | "brpoplpush" => By(element_moved),
+        "linsert" => Named(LIST, "linsert"),
+        "lset" => Named(LIST, "lset"),
+        "lrem" => Named(LIST, "lrem"),
+        "ltrim" => Named(LIST, "ltrim"),
+        "flushall" | "flushdb" | "swapdb" => Untold,
+        _ => return None,
+    })
+}
+
+/// A key that is gone after something is told as deleted, too.
+fn with_end(told: Told, events: &[KeyEvent]) -> Vec<Told> {
+    let gone = events.get(told.2).is_some_and(|event| event.fate == KeyFate::Gone);
+    if gone { vec![told, (GENERIC, "del", told.2)] } else { vec![told] }
+}
+
+/// The first noted event about a key, or `otherwise` without any.
+fn about(events: &[KeyEvent], key: &[u8], otherwise: usize) -> usize {
+    events.iter().position(|event| event.fate != KeyFate::Expired && *event.key == *key).unwrap_or(otherwise)
+}
+
+fn renamed(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let (from, to) = (about(events, args.at(1), 0), about(events, args.at(2), 0));
+    vec![(GENERIC, "rename_from", from), (GENERIC, "rename_to", to)]
+}
+
+fn moved(_: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let name = |event: &KeyEvent| if event.fate == KeyFate::Gone { "move_from" } else { "move_to" };
+    let told = events.iter().enumerate().filter(|(_, event)| event.fate != KeyFate::Expired);
+    told.map(|(index, event)| (GENERIC, name(event), index)).collect()
+}
+
+fn has_option(args: Args<'_>, from: usize, names: &[&str]) -> bool {
+    (from..args.len()).any(|index| names.iter().any(|name| args.is(index, name)))
+}
+
+const TIMES: [&str; 4] = ["EX", "PX", "EXAT", "PXAT"];
+
+fn set(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let at = about(events, args.at(1), 0);
+    let mut told = vec![(STRING, "set", at)];
+    if !args.is(0, "SET") || has_option(args, 3, &TIMES) {
+        told.push((GENERIC, "expire", at));
+    }
+    if events[at].fate == KeyFate::Gone {
+        // Its time is past already.
+        told = vec![(GENERIC, "del", at)];
+    }
+    told
+}
+
+fn got(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let at = about(events, args.at(1), 0);
+    let name = match events[at].fate {
+        KeyFate::Gone | KeyFate::Expired => "del",
+        KeyFate::Changed if has_option(args, 2, &["PERSIST"]) => "persist",
+        KeyFate::Changed => "expire",
+    };
+    vec![(GENERIC, name, at)]
+}
+
+fn set_member_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let (from, to) = (about(events, args.at(1), 0), about(events, args.at(2), usize::MAX));
+    let mut told = with_end((SET, "srem", from), events);
+    if to != usize::MAX {
+        told.push((SET, "sadd", to));
+    }
+    told
+}
+
+fn list_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let side = if has_option(args, 3, &["RIGHT"]) { "rpop" } else { "lpop" };
+    let at = events.iter().position(|event| event.fate != KeyFate::Expired).unwrap_or(0);
+    with_end((LIST, side, at), events)
+}
+
+fn element_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    // The older commands name no sides.
+    let (from, to) = match args.get(4) {
+        Some(_) => (args.is(3, "RIGHT"), args.is(4, "RIGHT")),
+        None => (true, false),
+    };
+    let (source, target) = (about(events, args.at(1), 0), about(events, args.at(2), 0));
+    let mut told = vec![(LIST, if to { "rpush" } else { "lpush" }, target)];
+    told.extend(with_end((LIST, if from { "rpop" } else { "lpop" }, source), events));
+    told
+}
+
+/// Tells what the command that has just run did to keys, and which have expired meanwhile.
+#[cold]
+pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
+    let events = ctx.store.take_key_events();
+    let expired = events.iter().enumerate().filter(|(_, event)| event.fate == KeyFate::Expired);
+    let mut told: Vec<Told> = expired.map(|(index, _)| (EXPIRED, "expired", index)).collect();
+    let changed = || events.iter().enumerate().filter(|(_, event)| event.fate != KeyFate::Expired);
+    if changed().next().is_some() {
+        match naming(command.name) {
+            Some(Named(class, name)) => {
+                told.extend(changed().flat_map(|(index, _)| with_end((class, name, index), &events)));
+            }
+            Some(Replaced(class, name)) => told.extend(changed().map(|(index, event)| match event.fate {
+                KeyFate::Changed => (class, name, index),
+                KeyFate::Gone | KeyFate::Expired => (GENERIC, "del", index),
+            })),
+            Some(By(name)) => told.extend(name(ctx.args, &events)),
+            Some(Untold) | None => {}
+        }
+    }
+    send_all(ctx.server, &told, &events);
+}
+
+/// Tells which keys have expired with no command running.
+#[cold]
+pub fn tell_expired(store: &mut Store, state: &mut ServerState) {
+    let events = store.take_key_events();
+    let expired = events.iter().enumerate().filter(|(_, event)| event.fate == KeyFate::Expired);
+    let told: Vec<Told> = expired.map(|(index, _)| (EXPIRED, "expired", index)).collect();
+    send_all(state, &told, &events);
+}
+
+fn send_all(state: &mut ServerState, told: &[Told], events: &[KeyEvent]) {
+    for (class, name, index) in told {
+        if let Some(event) = events.get(*index) {
+            send(state, *class, name, event);
+        }
+    }
+}
+
+fn send(state: &mut ServerState, class: EventClass, name: &str, event: &KeyEvent) {
+    let wanted = state.config.notify_keyspace_events.bits();
+    if wanted & class == 0 {
+        return;
+    }
+    let channel = |kind: &str, rest: &[u8]| [format!("__{kind}@{}__:", event.db.0).as_bytes(), rest].concat();
+    if wanted & KEYSPACE != 0 {
+        state.publish(&channel("keyspace", &event.key), name.as_bytes());
+    }
+    if wanted & KEYEVENT != 0 {
+        state.publish(&channel("keyevent", name.as_bytes()), &event.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use crate::specs;
+    use crate::table::WRITE;
+
+    #[test]
+    fn every_command_that_writes_has_names_for_what_it_does() {
+        let registry = Registry::build(specs::ALL);
+        let writes = registry.all().iter().filter(|command| command.spec.has(WRITE));
+        let lacking: Vec<&str> = writes.map(|command| command.name).filter(|name| naming(name).is_none()).collect();
+        assert!(lacking.is_empty(), "without a name for keyspace notifications: {lacking:?}");
+    }
+}

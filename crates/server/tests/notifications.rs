@@ -1,0 +1,119 @@
+//! Keyspace notifications: each command's changes are told by the names that Redis gives them, and keys that expire are told, too.
+
+mod common;
+
+use common::{Client, Value, eventually, start};
+
+/// The messages up to the next `end`, as `event key` where the channel tells the event.
+fn told(listener: &mut Client, admin: &mut Client) -> Vec<String> {
+    admin.call("PUBLISH __end__ x");
+    let mut told = Vec::new();
+    loop {
+        let message = listener.reply();
+        let channel = message.items()[2].text();
+        if channel == "__end__" {
+            return told;
+        }
+        let event = channel.strip_prefix("__keyevent@0__:").unwrap_or(&channel);
+        told.push(format!("{event} {}", message.items()[3].text()));
+    }
+}
+
+fn listener(server: &common::Running) -> Client {
+    let mut client = server.client();
+    client.call("PSUBSCRIBE __*");
+    client
+}
+
+/// Commands in their order, and what each of them tells.
+const CASES: &[(&str, &str)] = &[
+    ("SET a 1", "set a"),
+    ("SET a 1 EX 100", "set a,expire a"),
+    ("SETEX b 100 x", "set b,expire b"),
+    ("GET a", ""),
+    ("INCR a", "incrby a"),
+    ("APPEND a x", "append a"),
+    ("SETRANGE a 2 z", "setrange a"),
+    ("SETBIT bits 3 1", "setbit bits"),
+    ("BITOP AND c bits a", "set c"),
+    ("BITOP AND c none", "del c"),
+    ("MSET d 1 e 2", "set d,set e"),
+    ("GETDEL d", "del d"),
+    ("GETEX e EX 100", "expire e"),
+    ("GETEX e PERSIST", "persist e"),
+    ("GETEX e", ""),
+    ("INCRBYFLOAT e 0.5", "incrbyfloat e"),
+    ("DEL a b none", "del a,del b"),
+    ("EXPIRE e 100", "expire e"),
+    ("PERSIST e", "persist e"),
+    ("PERSIST e", ""),
+    ("EXPIRE e 0", "del e"),
+    ("HSET h x 1 y 2", "hset h"),
+    ("HINCRBY h x 1", "hincrby h"),
+    ("HINCRBYFLOAT h x 1.5", "hincrbyfloat h"),
+    ("HDEL h x", "hdel h"),
+    ("HDEL h y", "hdel h,del h"),
+    ("SADD s 1 2 3", "sadd s"),
+    ("SADD s 1", ""),
+    ("SMOVE s t 1", "srem s,sadd t"),
+    ("SMOVE t s 1", "srem t,del t,sadd s"),
+    ("SINTERSTORE u s s", "sinterstore u"),
+    ("SINTERSTORE u s none", "del u"),
+    ("SUNIONSTORE u s", "sunionstore u"),
+    ("SDIFFSTORE u s none", "sdiffstore u"),
+    ("SPOP u 3", "spop u,del u"),
+    ("SREM s 1 2", "srem s"),
+    ("RPUSH l 1 2 3 4 5", "rpush l"),
+    ("LPUSHX l 0", "lpush l"),
+    ("LPUSHX none 0", ""),
+    ("LINSERT l BEFORE 1 x", "linsert l"),
+    ("LSET l 0 y", "lset l"),
+    ("LREM l 0 x", "lrem l"),
+    ("LTRIM l 1 3", "ltrim l"),
+    ("LMOVE l m LEFT RIGHT", "rpush m,lpop l"),
+    ("RPOPLPUSH m m", "lpush m,rpop m"),
+    ("RPOPLPUSH m l", "lpush l,rpop m,del m"),
+    ("LMPOP 2 none l RIGHT", "rpop l"),
+    ("BLPOP l 0", "lpop l"),
+    ("LPOP l", "lpop l,del l"),
+    ("SET a 1", "set a"),
+    ("RENAME a b", "rename_from a,rename_to b"),
+    ("COPY b c", "copy_to c"),
+    ("RENAMENX b c", ""),
+    ("UNLINK b c", "del b,del c"),
+    ("SET a 1", "set a"),
+    ("FLUSHALL", ""),
+];
+
+#[test]
+fn what_each_command_does_has_the_name_that_redis_gives_it() {
+    let server = start(&[("notify-keyspace-events", "EA")]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    for (line, events) in CASES {
+        let reply = client.call(line);
+        assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}");
+        assert_eq!(told(&mut listener, &mut client).join(","), *events, "{line}");
+    }
+    client.call("SET a 1");
+    client.call("MOVE a 3");
+    let messages = told(&mut listener, &mut client);
+    assert_eq!(messages, ["set a", "move_from a", "__keyevent@3__:move_to a"]);
+}
+
+#[test]
+fn keys_that_expire_are_told_with_and_without_a_command_that_meets_them() {
+    let server = start(&[]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    client.call("SET quiet 1");
+    assert!(told(&mut listener, &mut client).is_empty(), "none is told unless that is asked for");
+    assert_eq!(client.text("CONFIG SET notify-keyspace-events Kx"), "OK");
+    assert_eq!(client.call("CONFIG GET notify-keyspace-events").items()[1].text(), "xK");
+    client.call("PSETEX a 1 x");
+    let first = listener.reply();
+    assert_eq!((first.items()[2].text(), first.items()[3].text()), ("__keyspace@0__:a".into(), "expired".into()));
+    client.call("DEBUG PAUSE-CRON 1");
+    client.call("PSETEX b 1 x");
+    eventually("it is gone", || client.text("EXISTS b") == "0");
+    assert_eq!(told(&mut listener, &mut client), ["__keyspace@0__:b expired"]);
+    assert!(matches!(client.call("CONFIG SET notify-keyspace-events Kq"), Value::Error(_)));
+}

@@ -1,0 +1,194 @@
+//! Publish/subscribe and MONITOR: who receives what in which order, what a client of RESP2 may send meanwhile, and that a client that
+//! does not read is bounded and one that goes leaves nothing.
+
+mod common;
+
+use common::{Client, Value, eventually, request, start};
+
+fn array(words: &[&str]) -> Value {
+    Value::Array(words.iter().map(|word| Value::Bulk((*word).into())).collect())
+}
+
+/// The reply to a subscription, or to its end.
+fn told(word: &str, name: &str, count: i64) -> Value {
+    Value::Array(vec![Value::Bulk(word.into()), Value::Bulk(name.into()), Value::Int(count)])
+}
+
+fn fields(admin: &mut Client) -> Vec<String> {
+    ["pubsub_channels", "pubsub_patterns", "pubsubshard_channels"].iter().map(|name| admin.info(name)).collect()
+}
+
+#[test]
+fn a_message_reaches_all_that_listen_by_name_and_by_pattern() {
+    let server = start(&[]);
+    let (mut first, mut second, mut sender) = (server.client(), server.client(), server.client());
+    assert_eq!(first.call("SUBSCRIBE news other"), told("subscribe", "news", 1));
+    assert_eq!(first.reply(), told("subscribe", "other", 2));
+    assert_eq!(first.call("PSUBSCRIBE n?ws"), told("psubscribe", "n?ws", 3));
+    assert_eq!(second.call("PSUBSCRIBE *"), told("psubscribe", "*", 1));
+    assert_eq!(second.call("SSUBSCRIBE news"), told("ssubscribe", "news", 1));
+    assert_eq!(sender.call("PUBLISH news hello"), Value::Int(3));
+    assert_eq!(sender.call("SPUBLISH news shard"), Value::Int(1));
+    assert_eq!(sender.call("PUBLISH none x"), Value::Int(1));
+    assert_eq!(first.reply(), array(&["message", "news", "hello"]));
+    assert_eq!(first.reply(), array(&["pmessage", "n?ws", "news", "hello"]));
+    assert_eq!(second.reply(), array(&["pmessage", "*", "news", "hello"]));
+    assert_eq!(second.reply(), array(&["smessage", "news", "shard"]));
+    assert_eq!(second.reply(), array(&["pmessage", "*", "none", "x"]));
+    assert_eq!(
+        sender.call("PUBSUB NUMSUB news none"),
+        Value::Array(vec![Value::Bulk("news".into()), Value::Int(1), Value::Bulk("none".into()), Value::Int(0)])
+    );
+    assert_eq!(sender.call("PUBSUB CHANNELS n*"), array(&["news"]));
+    assert_eq!(sender.call("PUBSUB SHARDCHANNELS"), array(&["news"]));
+    assert_eq!(
+        (sender.text("PUBSUB NUMPAT"), fields(&mut sender)),
+        ("2".into(), vec!["2".into(), "2".into(), "1".into()])
+    );
+    assert_eq!(first.call("UNSUBSCRIBE news none"), told("unsubscribe", "news", 2));
+    assert_eq!(first.reply(), told("unsubscribe", "none", 2));
+    assert_eq!(first.call("PUNSUBSCRIBE"), told("punsubscribe", "n?ws", 1));
+    assert_eq!(first.call("UNSUBSCRIBE"), told("unsubscribe", "other", 0));
+    let none = Value::Array(vec![Value::Bulk("sunsubscribe".into()), Value::Null, Value::Int(0)]);
+    assert_eq!(first.call("SUNSUBSCRIBE"), none);
+    assert_eq!(first.text("PING"), "PONG", "it is an ordinary client again");
+}
+
+#[test]
+fn a_client_of_resp2_that_listens_may_send_little_else() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("SUBSCRIBE a");
+    let refused = "ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+    assert_eq!(client.call("GET x"), Value::Error(refused.into()));
+    assert_eq!((client.call("PING"), client.call("PING hi")), (array(&["pong", ""]), array(&["pong", "hi"])));
+    assert_eq!(client.text("RESET"), "RESET");
+    assert_eq!(client.text("GET x"), "(nil)");
+    assert_eq!(server.client().text("PUBLISH a x"), "0", "a reset ends what a client listens to");
+    // RESP3 tells messages from replies.
+    client.call("HELLO 3");
+    client.call("SUBSCRIBE a");
+    assert_eq!((client.text("GET x"), client.text("PING")), ("(nil)".into(), "PONG".into()));
+}
+
+#[test]
+fn what_a_client_sends_itself_follows_the_reply() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("HELLO 3");
+    client.call("SUBSCRIBE a");
+    assert_eq!((client.call("PUBLISH a 1"), client.reply()), (Value::Int(1), array(&["message", "a", "1"])));
+    for line in ["MULTI", "PUBLISH a 2", "PUBLISH a 3"] {
+        client.call(line);
+    }
+    assert_eq!(client.call("EXEC"), Value::Array(vec![Value::Int(1), Value::Int(1)]));
+    assert_eq!((client.reply(), client.reply()), (array(&["message", "a", "2"]), array(&["message", "a", "3"])));
+    client.send(request("CLIENT REPLY OFF"));
+    client.send(request("PUBLISH a 4"));
+    assert_eq!(client.reply(), array(&["message", "a", "4"]), "a message is no reply");
+}
+
+#[test]
+fn subscriptions_go_with_their_client() {
+    let server = start(&[]);
+    let mut admin = server.client();
+    for how in ["closed", "killed"] {
+        let mut client = server.client();
+        client.call("SUBSCRIBE a b");
+        client.reply();
+        client.call("PSUBSCRIBE p*");
+        client.call("SSUBSCRIBE s");
+        let line = admin.text("CLIENT LIST TYPE pubsub");
+        assert!(line.contains(" flags=P ") && line.contains(" sub=2 psub=1 ssub=1 "), "{line}");
+        assert_eq!(admin.text("CLIENT LIST TYPE normal").lines().count(), 1);
+        if how == "killed" {
+            assert_eq!(admin.text("CLIENT KILL TYPE pubsub"), "1");
+            client.closed();
+        } else {
+            drop(client);
+        }
+        eventually("nothing is left", || fields(&mut admin) == ["0", "0", "0"]);
+        assert_eq!(admin.text("PUBLISH a x"), "0", "{how}");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_its_messages_is_closed_and_others_are_served() {
+    let server = start(&[("client-output-buffer-limit", "pubsub 4mb 0 0")]);
+    let (mut slow, mut quick, mut sender) = (server.client(), server.client(), server.client());
+    slow.call("SUBSCRIBE a");
+    quick.call("SUBSCRIBE a");
+    let message = vec![b'x'; 1 << 20];
+    for sent in 1.. {
+        assert!(sent < 1000, "the client that does not read is never closed");
+        let receivers = sender.words(&[b"PUBLISH", b"a", &message]).int();
+        assert_eq!(quick.reply().items()[2], Value::Bulk(message.clone()));
+        if receivers == 1 {
+            break;
+        }
+    }
+    assert_eq!(sender.info("client_output_buffer_limit_disconnections"), "1");
+    assert_eq!(sender.info("pubsub_channels"), "1");
+    // One message above the limit closes its receiver, too, also the sender.
+    let mut own = server.client();
+    own.call("HELLO 3");
+    own.call("SUBSCRIBE b");
+    own.send(common::framed(&[b"PUBLISH", b"b", &[b'x'; 5 << 20]]));
+    while own.try_reply().is_some() {}
+    eventually("it is closed", || sender.call("PUBSUB CHANNELS b*") == array(&[]));
+}
+
+#[test]
+fn many_messages_in_one_turn_arrive_in_order() {
+    let server = start(&[]);
+    let (mut client, mut sender) = (server.client(), server.client());
+    client.call("SUBSCRIBE a");
+    let all: Vec<u8> = (0..20_000).flat_map(|number| request(&format!("PUBLISH a {number}"))).collect();
+    let reader = std::thread::spawn(move || {
+        for number in 0..20_000 {
+            assert_eq!(client.reply().items()[2].text(), number.to_string());
+        }
+    });
+    sender.send(&all);
+    for _ in 0..20_000 {
+        assert_eq!(sender.reply(), Value::Int(1));
+    }
+    reader.join().unwrap();
+}
+
+#[test]
+fn a_monitor_sees_commands_as_they_are_run_and_no_secrets() {
+    let server = start(&[("requirepass", "secret")]);
+    let (mut monitor, mut client) = (server.client(), server.client());
+    monitor.call("AUTH secret");
+    assert_eq!(monitor.text("MONITOR"), "OK");
+    client.call("AUTH secret");
+    client.words(&[b"SET", b"a b", b"\"\n\x00"]);
+    for line in ["SELECT 3", "CONFIG GET port", "MULTI", "GET x", "EXEC", "NOSUCH", "GET"] {
+        client.call(line);
+    }
+    let mut lines = || {
+        let line = monitor.reply().text();
+        let (time, rest) = line.split_once(" [").unwrap();
+        assert!(time.parse::<f64>().unwrap() > 1e9, "{line}");
+        let (db, words) = (rest.split(' ').next().unwrap().to_owned(), rest.split_once("] ").unwrap().1.to_owned());
+        (db, words)
+    };
+    for (db, words) in [
+        ("0", r#""AUTH" "(redacted)""#),
+        ("0", r#""SET" "a b" "\"\n\x00""#),
+        ("3", r#""SELECT" "3""#),
+        ("3", r#""MULTI""#),
+        ("3", r#""GET" "x""#),
+        ("3", r#""EXEC""#),
+    ] {
+        assert_eq!(lines(), (db.into(), words.into()));
+    }
+    assert_eq!(client.text("PING"), "PONG");
+    assert_eq!(lines().1, r#""PING""#);
+    assert!(client.text("CLIENT LIST").contains(" flags=O "));
+    assert_eq!(monitor.text("RESET"), "RESET");
+    monitor.call("AUTH secret");
+    client.call("PING");
+    assert_eq!(monitor.text("ECHO end"), "end");
+}
