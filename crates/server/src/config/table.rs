@@ -255,13 +255,20 @@ static OWN: &[Directive] = &[
         hz
     ),
     flag!("dynamic-hz", "yes", "Accepted for compatibility; has no effect.", dynamic_hz),
-    directive!("dir", "./data", MUTABLE, "Directory of the image.", |c| c.dir.display().to_string(), |c, v| {
-        if v.is_empty() {
-            return Err("argument must be a directory".into());
+    directive!(
+        "dir",
+        "./data",
+        MUTABLE,
+        "Directory of the image; links are followed when it is set.",
+        |c| c.dir.display().to_string(),
+        |c, v| {
+            if v.is_empty() {
+                return Err("argument must be a directory".into());
+            }
+            c.dir = PathBuf::from(v);
+            Ok(())
         }
-        c.dir = PathBuf::from(v);
-        Ok(())
-    }),
+    ),
     directive!(
         "dbfilename",
         "dump.quire",
