@@ -27,3 +27,6 @@ pub mod sets;
 pub mod strings;
 pub mod transactions;
 pub mod wait;
+pub mod zset_algebra;
+pub mod zset_ranges;
+pub mod zsets;
