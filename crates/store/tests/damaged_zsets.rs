@@ -204,6 +204,36 @@ fn a_sorted_set_that_says_more_members_than_it_has_gives_no_short_answer() {
     assert!(zset.range(0..100, Direction::Up, |_, _| true).is_ok(), "what is there is still read");
 }
 
+#[test]
+fn a_range_beyond_what_a_sorted_set_says_is_damage() {
+    let counts = HEADER + 16 * INNER_SLOTS;
+    let mut store = changed(&mut tree(), 1, |page, node, _| {
+        let last = node + counts + 4 * (word(page, node + 8) as usize - 1);
+        put(page, last, 1);
+    });
+    let zset = zset::view(&mut store, DB, KEY).unwrap();
+    let len = zset.len().unwrap();
+    assert!(len < 200);
+    // All members lie before this place, which are more than it says.
+    let ranks = zset.ranks_between(&Cut::Start, &Cut::UpToScore(f64::INFINITY));
+    assert!(is_damage(&ranks), "{ranks:?}");
+    let shown = zset.range(0..len + 1, Direction::Up, |_, _| true);
+    assert!(is_damage(&shown), "{shown:?}");
+    for end in [len, u64::MAX] {
+        let mut seen = 0;
+        zset.range(0..end, Direction::Down, |_, _| {
+            seen += 1;
+            true
+        })
+        .unwrap();
+        assert_eq!(seen, len);
+    }
+    // So is that of a packed one.
+    let mut store = made(5);
+    let zset = zset::view(&mut store, DB, KEY).unwrap();
+    assert!(is_damage(&zset.range(2..6, Direction::Up, |_, _| true)));
+}
+
 thread_local! {
     static IMAGE: Image = image_of(&mut tree());
 }

@@ -97,11 +97,7 @@ fn run(ctx: &mut Ctx<'_>, command: &Command) -> Result<(), CmdError> {
             ctx.reply.int(counted as i64);
         }
         ResultUse::Show => {
-            let mut members = ScoredMembers::default();
-            zset::combine(ctx.store, command.how, options.aggregate, &operands, &mut |score, member| {
-                members.push(score, member);
-                true
-            })?;
+            let mut members = zset::collect(ctx.store, command.how, options.aggregate, &operands)?;
             members.sort();
             show(ctx, &members, options.with_scores);
         }

@@ -1,15 +1,25 @@
-//! Intersection, union and difference of sorted sets, and of sets, whose members have the score 1. Members go to the caller as they
-//! are found, each once, with the score that it comes to; nothing is collected.
+//! Intersection, union and difference of sorted sets, and of sets, whose members have the score 1.
+//!
+//! Members of intersections and differences go to the caller as they are found, each once, with the score that it comes to. A union
+//! goes through its operands one after the other, so that it looks nothing up in them, and adds up what it meets; Redis adds in the
+//! same order, on which the sum of floating-point numbers depends.
+
+use std::collections::HashMap;
 
 use crate::db::DbId;
 use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
-use crate::value::set::{SetMember, SetOperation, SetView};
+use crate::value::set::{SetLookup, SetMember, SetOperation, SetView};
 
 use super::order::Direction;
-use super::view::ZsetView;
+use super::packed;
+use super::scored::{MemberIndex, ScoredMembers};
+use super::view::{ZsetValue, ZsetView};
+
+/// With fewer members, or fewer look-ups, a walk costs less than an index.
+const LEAST: usize = 8;
 
 /// What the scores of a member in several sorted sets come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +33,8 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    fn of(self, one: f64, other: f64) -> f64 {
+    /// What two scores come to.
+    pub(super) fn of(self, one: f64, other: f64) -> f64 {
         match self {
             Aggregate::Sum => zero_if_nan(one + other),
             Aggregate::Min if other < one => other,
@@ -96,13 +107,6 @@ impl<'a> Weighted<'a> {
         }
     }
 
-    fn score(&self, member: &[u8]) -> Result<Option<f64>> {
-        match &self.source {
-            Source::Zset(zset) => zset.score(member),
-            Source::Set(set) => Ok(set.contains(&SetMember::Bytes(member))?.then_some(1.0)),
-        }
-    }
-
     /// Calls `f` with the members from a place on, until it returns false, and with some more; the place moves behind those. Returns
     /// whether the walk has come to the end.
     fn walk_on(&self, at: &mut u64, f: &mut dyn FnMut(f64, &[u8]) -> Result<bool>) -> Result<bool> {
@@ -137,6 +141,59 @@ impl<'a> Weighted<'a> {
     }
 }
 
+/// How a member is found.
+enum LookupSource<'v, 'a> {
+    /// In a packed sorted set, through which each look-up would walk.
+    Index(HashMap<&'a [u8], f64>),
+    Zset(&'v ZsetView<'a>),
+    Set(SetLookup<'v, 'a>),
+}
+
+/// An operand that is asked about many members.
+struct Lookup<'v, 'a> {
+    source: LookupSource<'v, 'a>,
+    weight: f64,
+}
+
+impl<'v, 'a> Lookup<'v, 'a> {
+    /// Prepares for about so many look-ups.
+    fn new(operand: &'v Weighted<'a>, lookups: usize) -> Result<Self> {
+        let source = match &operand.source {
+            Source::Set(set) => LookupSource::Set(SetLookup::new(set, lookups)?),
+            Source::Zset(zset) => match zset.body() {
+                Some(&ZsetValue::Packed(bytes)) if lookups >= LEAST && packed::count(bytes)? >= LEAST => {
+                    LookupSource::Index(index_of(bytes)?)
+                }
+                Some(_) | None => LookupSource::Zset(zset),
+            },
+        };
+        Ok(Self { source, weight: operand.weight })
+    }
+
+    fn all(first: &Weighted<'a>, others: &'v [Weighted<'a>]) -> Result<Vec<Self>> {
+        let lookups = usize::try_from(first.len()?).unwrap_or(usize::MAX);
+        others.iter().map(|other| Self::new(other, lookups)).collect()
+    }
+
+    fn score(&self, member: &[u8]) -> Result<Option<f64>> {
+        match &self.source {
+            LookupSource::Index(index) => Ok(index.get(member).copied()),
+            LookupSource::Zset(zset) => zset.score(member),
+            LookupSource::Set(set) => Ok(set.contains(&SetMember::Bytes(member))?.then_some(1.0)),
+        }
+    }
+}
+
+/// The scores of the members of a packed sorted set.
+fn index_of(bytes: &[u8]) -> Result<HashMap<&[u8], f64>> {
+    let mut index = HashMap::with_capacity(packed::count(bytes)?.min(bytes.len()));
+    for item in packed::items(bytes)? {
+        let item = item?;
+        index.entry(item.member).or_insert(item.score);
+    }
+    Ok(index)
+}
+
 /// A place in a combination that is interrupted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CombinationPosition {
@@ -157,26 +214,47 @@ pub fn combine(
     operands: &[Operand],
     f: &mut dyn FnMut(f64, &[u8]) -> bool,
 ) -> Result<()> {
+    if how == SetOperation::Union {
+        let _ = collect(keyspace, how, aggregate, operands)?.iter().all(|(score, member)| f(score, member));
+        return Ok(());
+    }
     combine_on(keyspace, how, aggregate, operands, &mut CombinationPosition::default(), f).map(drop)
 }
 
-/// What is combined, in the order in which Redis adds scores up: smaller sets first, unless the first one is special.
-fn open_all<'a>(keyspace: &'a Keyspace, how: SetOperation, operands: &[Operand]) -> Result<Vec<Weighted<'a>>> {
-    let opened = operands.iter().map(|operand| Weighted::open(keyspace, operand));
-    if how == SetOperation::Difference {
-        return opened.collect();
-    }
+/// The members of the combination and their scores, in no order.
+///
+/// # Errors
+/// As [`combine`].
+pub fn collect(
+    keyspace: &Keyspace,
+    how: SetOperation,
+    aggregate: Aggregate,
+    operands: &[Operand],
+) -> Result<ScoredMembers> {
+    let (mut members, mut index) = (ScoredMembers::default(), MemberIndex::new());
+    combine_on(keyspace, how, aggregate, operands, &mut CombinationPosition::default(), &mut |score, member| {
+        match how {
+            SetOperation::Union => members.unite(&mut index, aggregate, score, member),
+            SetOperation::Intersection | SetOperation::Difference => members.push(score, member),
+        }
+        true
+    })?;
+    Ok(members)
+}
+
+/// The operands in the order in which Redis adds scores up: smaller ones first.
+pub(super) fn by_len(keyspace: &Keyspace, operands: &[Operand]) -> Result<Vec<Operand>> {
     let mut lens = Vec::with_capacity(operands.len());
-    for one in opened {
-        let one = one?;
-        lens.push((one.len()?, one));
+    for operand in operands {
+        lens.push((Weighted::open(keyspace, operand)?.len()?, *operand));
     }
     lens.sort_by_key(|&(len, _)| len);
-    Ok(lens.into_iter().map(|(_, one)| one).collect())
+    Ok(lens.into_iter().map(|(_, operand)| operand).collect())
 }
 
 /// As [`combine`], from a place on, which moves behind the last member with which `f` was called. Returns whether that was all. The
-/// operands must be what they were when the place was reached.
+/// operands must be what they were when the place was reached. Of a union, `f` gets a member as often as operands have it, with the
+/// score that it has in each.
 pub(super) fn combine_on(
     keyspace: &Keyspace,
     how: SetOperation,
@@ -185,25 +263,30 @@ pub(super) fn combine_on(
     place: &mut CombinationPosition,
     f: &mut dyn FnMut(f64, &[u8]) -> bool,
 ) -> Result<bool> {
-    let opened = open_all(keyspace, how, operands)?;
-    let Some((first, others)) = opened.split_first() else { return Ok(true) };
-    match how {
-        SetOperation::Intersection => first.walk_on(&mut place.at, &mut |score, member| {
-            let mut sum = zero_if_nan(first.weight * score);
-            for other in others {
-                let Some(score) = other.score(member)? else { return Ok(true) };
-                sum = aggregate.of(sum, score * other.weight);
-            }
-            Ok(f(sum, member))
-        }),
-        SetOperation::Difference => {
-            first.walk_on(&mut place.at, &mut |score, member| Ok(any_has(others, member)? || f(score, member)))
-        }
-        SetOperation::Union => union_on(&opened, aggregate, place, f),
+    let ordered = match how {
+        SetOperation::Difference => operands.to_vec(),
+        SetOperation::Intersection | SetOperation::Union => by_len(keyspace, operands)?,
+    };
+    if how == SetOperation::Union {
+        return walk_all_on(keyspace, &ordered, place, f);
     }
+    let opened = ordered.iter().map(|operand| Weighted::open(keyspace, operand)).collect::<Result<Vec<_>>>()?;
+    let Some((first, others)) = opened.split_first() else { return Ok(true) };
+    let others = Lookup::all(first, others)?;
+    first.walk_on(&mut place.at, &mut |score, member| {
+        if how == SetOperation::Difference {
+            return Ok(any_has(&others, member)? || f(score, member));
+        }
+        let mut sum = zero_if_nan(first.weight * score);
+        for other in &others {
+            let Some(score) = other.score(member)? else { return Ok(true) };
+            sum = aggregate.of(sum, score * other.weight);
+        }
+        Ok(f(sum, member))
+    })
 }
 
-fn any_has(operands: &[Weighted<'_>], member: &[u8]) -> Result<bool> {
+fn any_has(operands: &[Lookup<'_, '_>], member: &[u8]) -> Result<bool> {
     for operand in operands {
         if operand.score(member)?.is_some() {
             return Ok(true);
@@ -212,27 +295,17 @@ fn any_has(operands: &[Weighted<'_>], member: &[u8]) -> Result<bool> {
     Ok(false)
 }
 
-/// Goes through the operands one after the other, and asks the later ones for the scores of members that no earlier one has.
-fn union_on(
-    opened: &[Weighted<'_>],
-    aggregate: Aggregate,
+/// Goes through the operands one after the other; otherwise as [`combine_on`].
+pub(super) fn walk_all_on(
+    keyspace: &Keyspace,
+    operands: &[Operand],
     place: &mut CombinationPosition,
     f: &mut dyn FnMut(f64, &[u8]) -> bool,
 ) -> Result<bool> {
-    while let Some(walked) = opened.get(place.operand) {
-        let (earlier, later) = (&opened[..place.operand], &opened[place.operand + 1..]);
-        let ended = walked.walk_on(&mut place.at, &mut |score, member| {
-            if any_has(earlier, member)? {
-                return Ok(true);
-            }
-            let mut sum = zero_if_nan(walked.weight * score);
-            for other in later {
-                if let Some(score) = other.score(member)? {
-                    sum = aggregate.of(sum, zero_if_nan(other.weight * score));
-                }
-            }
-            Ok(f(sum, member))
-        })?;
+    while let Some(operand) = operands.get(place.operand) {
+        let walked = Weighted::open(keyspace, operand)?;
+        let mut show = |score: f64, member: &[u8]| Ok(f(zero_if_nan(walked.weight * score), member));
+        let ended = walked.walk_on(&mut place.at, &mut show)?;
         if !ended {
             return Ok(false);
         }

@@ -147,6 +147,8 @@ impl ZsetMut<'_> {
         put: impl FnOnce(&mut Self, f64) -> Result<()>,
     ) -> Result<ScoreChange> {
         let Some(score) = decide(before) else { return Ok(ScoreChange { before, after: before }) };
+        // A packed sorted set can't keep the sign of 0, so that a tree must not: which of them it is depends on limits.
+        let score = score + 0.0;
         if score.is_nan() {
             return Err(StoreError::NotFloat);
         }
@@ -165,7 +167,7 @@ impl ZsetMut<'_> {
     }
 
     /// Says how many members are going to be added, and how long the longest is: if a packed sorted set can't have them, it is a tree
-    /// from the beginning, as in Redis, and keeps the sign of 0.
+    /// from the beginning, as in Redis.
     pub(super) fn expect(&mut self, count: usize, longest: usize) {
         self.large = !self.packs(count, longest, longest);
     }

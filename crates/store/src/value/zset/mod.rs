@@ -33,7 +33,7 @@ use crate::table::check::check_items;
 use nodes::Node;
 use view::ZsetValue;
 
-pub use algebra::{Aggregate, Operand, combine, operands};
+pub use algebra::{Aggregate, Operand, collect, combine, operands};
 pub use change::{ScoreChange, ZsetMut, open_mut};
 pub use limits::{MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use order::{Cut, Direction};

@@ -1,6 +1,9 @@
 //! Members with their scores in ordinary memory, one after the other.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::algebra::Aggregate;
 
 /// So many bytes of members are taken from sorted sets at a time.
 const AT_ONCE_BYTES: usize = 16 << 10;
@@ -12,6 +15,9 @@ struct Scored {
     start: usize,
     end: usize,
 }
+
+/// Where each of some scored members is.
+pub(super) type MemberIndex = HashMap<Box<[u8]>, usize>;
 
 /// Members with their scores.
 #[derive(Debug, Default)]
@@ -26,6 +32,16 @@ impl ScoredMembers {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(member);
         self.scored.push(Scored { score, start, end: self.bytes.len() });
+    }
+
+    /// Adds a member, or to the score of one that is there. The index is of all members.
+    pub(super) fn unite(&mut self, index: &mut MemberIndex, aggregate: Aggregate, score: f64, member: &[u8]) {
+        if let Some(scored) = index.get(member).and_then(|&at| self.scored.get_mut(at)) {
+            scored.score = aggregate.of(scored.score, score);
+            return;
+        }
+        index.insert(member.into(), self.scored.len());
+        self.push(score, member);
     }
 
     /// Members collected.

@@ -11,10 +11,10 @@ use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::value::set::SetOperation;
 
-use super::algebra::{Aggregate, CombinationPosition, Operand, combine_on};
+use super::algebra::{Aggregate, CombinationPosition, Operand, by_len, combine_on, walk_all_on};
 use super::change::{ZsetMut, open_mut};
 use super::order::Direction;
-use super::scored::ScoredMembers;
+use super::scored::{MemberIndex, ScoredMembers};
 use super::view::ZsetView;
 
 /// What the key of a sorted set that is being built begins with; clients never meet it, because no command runs meanwhile.
@@ -33,10 +33,36 @@ pub fn store_combination(
     aggregate: Aggregate,
     operands: &[Operand],
 ) -> Result<u64> {
+    if how == SetOperation::Union {
+        return store_union(keyspace, db, to, aggregate, operands);
+    }
     let mut place = CombinationPosition::default();
-    store(keyspace, db, to, &mut |keyspace, some| {
+    store(keyspace, db, to, aggregate, &mut |keyspace, some| {
         combine_on(keyspace, how, aggregate, operands, &mut place, &mut |score, member| {
             some.push(score, member);
+            !some.is_full()
+        })
+    })
+}
+
+fn store_union(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    to: &[u8],
+    aggregate: Aggregate,
+    operands: &[Operand],
+) -> Result<u64> {
+    let (ordered, mut place) = (by_len(keyspace, operands)?, CombinationPosition::default());
+    // The first members are added up in ordinary memory, so that it is known whether they all fit a packed sorted set. Later ones go to
+    // what is stored one by one: their own sum first would be another sum of floating-point numbers.
+    let mut index = Some(MemberIndex::new());
+    store(keyspace, db, to, aggregate, &mut |keyspace, some| {
+        let mut first = index.take();
+        walk_all_on(keyspace, &ordered, &mut place, &mut |score, member| {
+            match &mut first {
+                Some(index) => some.unite(index, aggregate, score, member),
+                None => some.push(score, member),
+            }
             !some.is_full()
         })
     })
@@ -48,10 +74,12 @@ pub fn store_combination(
 /// As [`store_combination`].
 pub fn store_range(keyspace: &mut Keyspace, db: DbId, to: &[u8], from: &[u8], ranks: Range<u64>) -> Result<u64> {
     let mut next = ranks.start;
-    store(keyspace, db, to, &mut |keyspace, some| {
+    // Members come once, so nothing is added up.
+    store(keyspace, db, to, Aggregate::Sum, &mut |keyspace, some| {
         let entry = keyspace.peek(db, from, ValueType::Zset)?.map(|value| *value.entry());
-        let (mut more, end) = (true, ranks.end);
-        ZsetView::of(keyspace, entry)?.range(next..end, Direction::Up, |score, member| {
+        let zset = ZsetView::of(keyspace, entry)?;
+        let (mut more, end) = (true, ranks.end.min(zset.len()?));
+        zset.range(next..end, Direction::Up, |score, member| {
             some.push(score, member);
             next += 1;
             more = !some.is_full();
@@ -64,9 +92,9 @@ pub fn store_range(keyspace: &mut Keyspace, db: DbId, to: &[u8], from: &[u8], ra
 /// Takes some members from sorted sets; returns whether these were the last ones.
 type Take<'t> = &'t mut dyn FnMut(&Keyspace, &mut ScoredMembers) -> Result<bool>;
 
-fn store(keyspace: &mut Keyspace, db: DbId, to: &[u8], take: Take<'_>) -> Result<u64> {
+fn store(keyspace: &mut Keyspace, db: DbId, to: &[u8], aggregate: Aggregate, take: Take<'_>) -> Result<u64> {
     let aside = [ASIDE, &keyspace.rng.next_u64().to_ne_bytes()].concat();
-    let built = build(keyspace, db, &aside, take);
+    let built = build(keyspace, db, &aside, aggregate, take);
     if matches!(built, Ok(0)) {
         return keyspace.remove(db, to).map(|_| 0);
     }
@@ -78,7 +106,7 @@ fn store(keyspace: &mut Keyspace, db: DbId, to: &[u8], take: Take<'_>) -> Result
     }
 }
 
-fn build(keyspace: &mut Keyspace, db: DbId, aside: &[u8], take: Take<'_>) -> Result<u64> {
+fn build(keyspace: &mut Keyspace, db: DbId, aside: &[u8], aggregate: Aggregate, take: Take<'_>) -> Result<u64> {
     let (mut some, mut stored, mut ended) = (ScoredMembers::default(), 0, false);
     while !ended {
         some.clear();
@@ -87,9 +115,10 @@ fn build(keyspace: &mut Keyspace, db: DbId, aside: &[u8], take: Take<'_>) -> Res
         zset.value.set_aside();
         zset.expect(some.len(), some.iter().map(|(_, member)| member.len()).max().unwrap_or(0));
         for (score, member) in some.iter() {
-            zset.set(member, score)?;
+            let change =
+                zset.update(member, |before| Some(before.map_or(score, |before| aggregate.of(before, score))))?;
+            stored += u64::from(change.is_added());
         }
-        stored += some.len() as u64;
     }
     Ok(stored)
 }

@@ -126,9 +126,16 @@ fn descend(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<(Path, u64)
     }
 }
 
-/// How many members lie before a place.
+/// How many members lie before a place; no more than there are.
 pub(super) fn rank(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<u64> {
-    if head.root.is_null() { Ok(0) } else { descend(arena, head, cut).map(|(_, rank)| rank) }
+    if head.root.is_null() {
+        return Ok(0);
+    }
+    let (_, rank) = descend(arena, head, cut)?;
+    if rank > len(arena, head)? {
+        return Err(StoreError::damaged("a sorted set with more members than it says"));
+    }
+    Ok(rank)
 }
 
 /// The way to the member of a rank.

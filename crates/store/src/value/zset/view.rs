@@ -6,7 +6,7 @@ use quire_arena::Arena;
 
 use crate::db::DbId;
 use crate::encoding::{ValueType, ZsetEncoding};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 use crate::table::{Hash, TableHead};
@@ -65,7 +65,7 @@ impl<'a> ZsetValue<'a> {
         }
     }
 
-    /// Calls `f` with the members of a range of ranks, as far as it lies in the sorted set, until it returns false.
+    /// Calls `f` with the members of a range of ranks that lies in the sorted set, until it returns false. `u64::MAX` is its end.
     pub(super) fn range(
         &self,
         arena: &'a Arena,
@@ -74,9 +74,14 @@ impl<'a> ZsetValue<'a> {
         f: &mut dyn FnMut(f64, &'a [u8]) -> bool,
     ) -> Result<()> {
         let len = self.len(arena)?;
-        let ranks = ranks.start..ranks.end.min(len);
+        let end = if ranks.end == u64::MAX { len } else { ranks.end };
+        let ranks = ranks.start..end;
         if ranks.start >= ranks.end {
             return Ok(());
+        }
+        if ranks.end > len {
+            // A reply has said how many members follow, so fewer must not pass for all.
+            return Err(StoreError::damaged("a range of ranks that a sorted set doesn't have"));
         }
         match self {
             ZsetValue::Packed(bytes) => walk_packed(bytes, ranks.start as usize..ranks.end as usize, direction, f),
@@ -201,8 +206,8 @@ impl<'a> ZsetView<'a> {
         Ok(start..self.rank_of(to)?.max(start))
     }
 
-    /// Calls `f` with the score and the bytes of the members of a range of ranks, as far as it lies in the sorted set, until it
-    /// returns false.
+    /// Calls `f` with the score and the bytes of the members of a range of ranks, until it returns false. The range lies in the sorted
+    /// set, whose end is also `u64::MAX`: another one comes from a damaged sorted set.
     ///
     /// # Errors
     /// As [`ZsetView::len`].
