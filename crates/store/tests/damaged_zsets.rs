@@ -7,7 +7,7 @@ use common::{Image, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::zset::{self, Aggregate};
-use quire_store::{Cut, DbId, Direction, Store, StoreConfig, StoreError};
+use quire_store::{Cut, DbId, Direction, EncodingLimits, Store, StoreConfig, StoreError};
 
 const DB: DbId = DbId(0);
 const KEY: &[u8] = b"hostile key";
@@ -48,7 +48,11 @@ fn put(page: &mut [u8], at: usize, value: u32) {
 
 /// Where the first node of a level lies: its page in the image, and the place in that.
 fn node_of(image: &Image, level: u32) -> (usize, usize) {
-    let slots = if level == 0 { LEAF_SLOTS } else { INNER_SLOTS } as u32;
+    node_with(image, level, if level == 0 { LEAF_SLOTS } else { INNER_SLOTS } as u32)
+}
+
+/// The same for a node of so many slots.
+fn node_with(image: &Image, level: u32, slots: u32) -> (usize, usize) {
     for (index, (_, page)) in image.pages.iter().enumerate() {
         let is_node = |at: &usize| word(page, at + 4) == NODE | level && word(page, at + 12) == slots;
         if let Some(at) = (0..PAGE_SIZE - HEADER).step_by(16).find(is_node) {
@@ -232,6 +236,84 @@ fn a_range_beyond_what_a_sorted_set_says_is_damage() {
     let mut store = made(5);
     let zset = zset::view(&mut store, DB, KEY).unwrap();
     assert!(is_damage(&zset.range(2..6, Direction::Up, |_, _| true)));
+}
+
+#[test]
+fn a_node_that_is_longer_than_its_object_is_not_written_to() {
+    let config = StoreConfig {
+        max_memory_bytes: 64 << 20,
+        budget_bytes: 1 << 20,
+        limits: EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0),
+        ..StoreConfig::default()
+    };
+    let mut store = Store::create(config).unwrap();
+    for number in 0..5u32 {
+        let mut zset = zset::open_mut(&mut store, DB, KEY).unwrap();
+        zset.set(format!("member:{number}").as_bytes(), f64::from(number)).unwrap();
+    }
+    let mut image = image_of(&mut store);
+    // The only leaf is a small one, of eight slots. It says that it has those of a large one.
+    let (index, at) = node_with(&image, 0, 8);
+    put(&mut image.pages[index].1, at + 12, LEAF_SLOTS as u32);
+    let mut store = open(&image).unwrap();
+    assert!(is_damage(&store.check_value(DB, KEY)));
+    let before = image_of(&mut store);
+    let added = zset::open_mut(&mut store, DB, KEY).unwrap().set(b"new", 77.0);
+    assert!(is_damage(&added), "{added:?}");
+    let number = image.pages[index].0;
+    let node = |image: &Image| {
+        let (_, page) = image.pages.iter().find(|(own, _)| *own == number).unwrap();
+        page[at..at + HEADER + 8 * 12].to_vec()
+    };
+    assert_eq!(node(&image_of(&mut store)), node(&before), "nothing of it has changed");
+    use_all(&mut store);
+}
+
+#[test]
+fn a_node_with_a_number_of_slots_that_none_is_made_with_is_named() {
+    let fewer = INNER_SLOTS - 1;
+    let mut store = changed(&mut tree(), 1, |page, node, _| {
+        let used = word(page, node + 8) as usize;
+        // Its columns lie where those of such a node are.
+        for column in 0..3 {
+            let from = node + HEADER + (8 + 4 * column) * INNER_SLOTS;
+            page.copy_within(from..from + 4 * used, node + HEADER + (8 + 4 * column) * fewer);
+        }
+        put(page, node + 12, fewer as u32);
+    });
+    let zset = zset::view(&mut store, DB, KEY).unwrap();
+    assert_eq!(zset.rank(b"member:150").unwrap(), Some((150, 75.0)));
+    assert!(is_damage(&store.check_value(DB, KEY)));
+    use_all(&mut store);
+}
+
+#[test]
+fn a_removal_that_fails_midway_tells_what_is_gone() {
+    let mut image = image_of(&mut tree());
+    // The table finds this member by another hash than the one that its object says.
+    let text = b"member:3";
+    let is_item = |page: &[u8], at: usize| {
+        at % 16 == 0 && word(page, at + 4) == text.len() as u32 && page[at + 16..].starts_with(text)
+    };
+    let found = image.pages.iter().enumerate().find_map(|(index, (_, page))| {
+        (0..PAGE_SIZE - 32).find(|&at| is_item(page, at)).map(|at| (index, at))
+    });
+    let (index, at) = found.unwrap();
+    let page = &mut image.pages[index].1;
+    let hash = word(page, at) ^ 1;
+    put(page, at, hash);
+    for down in [false, true] {
+        let mut store = open(&image).unwrap();
+        let mut zset = zset::open_mut(&mut store, DB, KEY).unwrap();
+        let (from, count) = if down { (Direction::Down, 198) } else { (Direction::Up, 10) };
+        let done = zset.pop(from, count, &mut |_, _| {});
+        assert!(is_damage(&done), "{done:?}");
+        // The member itself has left the order when its object is not found.
+        assert_eq!(zset.removed(), if down { 2 } else { 4 });
+        assert_eq!(zset.len().unwrap(), 200 - zset.removed());
+        drop(zset);
+        use_all(&mut store);
+    }
 }
 
 thread_local! {

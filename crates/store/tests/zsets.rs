@@ -484,6 +484,21 @@ fn a_large_sorted_set_is_freed_and_copied_in_steps() {
 }
 
 #[test]
+fn the_steps_that_link_a_copy_count_the_bytes_that_they_compare() {
+    let mut store = store_of(128);
+    set_scores(&mut store, b"a", (0..200).map(|number| (f64::from(number), vec![number as u8; 8 << 10])));
+    let mut steps = 0;
+    while store.copy_in_steps(1, ZERO, b"a", ZERO, b"b", false).unwrap() != quire_store::CopyProgress::Done(true) {
+        store.copy_step(100).unwrap();
+        steps += 1;
+    }
+    // Each member weighs nine or more when it is copied, and nine when it is linked.
+    assert!(steps >= 30, "{steps} steps");
+    assert!(store.longest_copy_step() <= 100 + 16, "{}", store.longest_copy_step());
+    assert!(store.check_value(ZERO, b"b").unwrap());
+}
+
+#[test]
 fn a_copy_of_a_large_sorted_set_whose_source_changes_begins_anew() {
     let changes: [fn(&mut Store); 5] = [
         |store| set_scores(store, b"a", [(3.0, b"new".to_vec())]),

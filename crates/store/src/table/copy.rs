@@ -12,7 +12,7 @@ use crate::heap::Heap;
 use crate::table::{Hash, TableHead, item_hash};
 
 /// Bytes that weigh as much in a step's budget as an item: to copy so many takes about as long as to make an object.
-const WEIGHT_BYTES: u64 = 1024;
+pub(crate) const WEIGHT_BYTES: u64 = 1024;
 
 /// A copy of a table that is being made.
 #[derive(Debug)]
@@ -33,9 +33,10 @@ pub(crate) struct TableCopy {
 
 /// What copying a table costs, in units of a step's budget, about.
 pub(crate) fn cost(source: &TableHead) -> u64 {
-    let items = source.count.saturating_add(u64::from(source.buckets()));
-    let links = if source.root.is_null() { 0 } else { source.count };
-    items.saturating_add(source.item_bytes / WEIGHT_BYTES).saturating_add(links)
+    let items = source.count.saturating_add(source.item_bytes / WEIGHT_BYTES);
+    // What is linked is compared with its copy, which takes about as long as copying it did.
+    let links = if source.root.is_null() { 0 } else { items };
+    items.saturating_add(links).saturating_add(u64::from(source.buckets()))
 }
 
 impl TableCopy {

@@ -27,6 +27,8 @@ pub struct ZsetMut<'a> {
     pub(super) value: ValueMut<'a>,
     /// It doesn't exist yet, and what is going to be added is too much for a packed one.
     large: bool,
+    /// Members that the last range of ranks lost.
+    removed: u64,
 }
 
 /// What became of the score of a member.
@@ -57,7 +59,7 @@ impl ScoreChange {
 /// also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
 #[inline]
 pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<ZsetMut<'a>> {
-    Ok(ZsetMut { value: keyspace.open_mut(db, key, ValueType::Zset)?, large: false })
+    Ok(ZsetMut { value: keyspace.open_mut(db, key, ValueType::Zset)?, large: false, removed: 0 })
 }
 
 impl ZsetMut<'_> {
@@ -292,24 +294,36 @@ impl ZsetMut<'_> {
         }
     }
 
-    /// Takes the members of a range of ranks away, as far as it lies in the sorted set; returns how many.
+    /// Takes the members of a range of ranks away, as far as it lies in the sorted set; returns how many. A damaged sorted set may lose
+    /// some, from the first one on, before this fails: [`ZsetMut::removed`] tells how many.
     ///
     /// # Errors
     /// As [`open_mut`].
     pub fn remove_ranks(&mut self, ranks: Range<u64>) -> Result<u64> {
+        self.removed = 0;
         let len = self.len()?;
         let ranks = ranks.start..ranks.end.min(len);
         let Some(gone) = ranks.end.checked_sub(ranks.start).filter(|&gone| gone > 0) else { return Ok(0) };
+        if self.encoding()? == Some(ZsetEncoding::Tree) && gone < len {
+            let mut removed = 0;
+            let done = self.change(|tree| tree.remove_ranks(ranks, &mut removed));
+            self.removed = removed;
+            self.value.count_members(removed);
+            return done.map(|()| removed);
+        }
         self.value.count_members(gone);
         if gone == len {
-            return self.value.delete().map(|()| gone);
+            self.value.delete()?;
+        } else {
+            self.cut_packed(ranks.start as usize..ranks.end as usize)?;
         }
-        match self.encoding()? {
-            Some(ZsetEncoding::Tree) => self.change(|tree| tree.remove_ranks(ranks))?,
-            Some(ZsetEncoding::Packed) => self.cut_packed(ranks.start as usize..ranks.end as usize)?,
-            None => {}
-        }
+        self.removed = gone;
         Ok(gone)
+    }
+
+    /// Members that the last call of [`ZsetMut::remove_ranks`] or [`ZsetMut::pop`] took away, also if it failed.
+    pub fn removed(&self) -> u64 {
+        self.removed
     }
 
     fn remove_packed(&mut self, ranks: Range<usize>) -> Result<()> {
@@ -333,11 +347,12 @@ impl ZsetMut<'_> {
         self.value.set_len(Encoding::PackedZset, len, len)
     }
 
-    /// Calls `f` with up to `count` members from one end on, and takes them away. Returns how many.
+    /// Calls `f` with up to `count` members from one end on, and takes them away, the one with the lowest score first. Returns how many.
     ///
     /// # Errors
-    /// As [`open_mut`].
+    /// As [`ZsetMut::remove_ranks`].
     pub fn pop(&mut self, from: Direction, count: u64, f: &mut dyn FnMut(f64, &[u8])) -> Result<u64> {
+        self.removed = 0;
         let Some(body) = self.body()? else { return Ok(0) };
         let arena = self.value.arena();
         let len = body.len(arena)?;

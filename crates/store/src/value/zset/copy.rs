@@ -2,11 +2,11 @@
 //!
 //! Relies on `TableCopy` for what is copied and what is yet to be linked.
 
-use quire_arena::{Arena, Handle};
+use quire_arena::Handle;
 
 use crate::error::Result;
 use crate::heap::Heap;
-use crate::table::copy::TableCopy;
+use crate::table::copy::{TableCopy, WEIGHT_BYTES};
 
 use super::members;
 use super::nodes::{Node, Slot};
@@ -21,33 +21,35 @@ pub(super) fn copy_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) ->
     Ok(spent)
 }
 
-/// Gives the copy of a node, from a slot on, the handles of the copies of what it leads to.
+/// Gives the copy of a node, from a slot on, the handles of the copies of what it leads to, until the budget is spent: a slot costs
+/// one, and one for each KiB of its member, which is compared with its copy. Returns what was spent.
 fn link(heap: &mut Heap, copy: &mut TableCopy, from: Handle, first: usize, budget: usize) -> Result<usize> {
     let node = Node::read(&heap.arena, from)?;
     let own = copy.counterpart(&heap.arena, from, |item| Ok(!members::is_member(&heap.arena, item)?))?;
     let target = Node::read(&heap.arena, own)?;
+    target.check_fits(&heap.arena)?;
     if from == copy.source().root {
         copy.set_root(own);
     }
-    let end = node.used.min(first.saturating_add(budget));
-    if end < node.used {
-        copy.link_later(from, end)?;
-    }
-    for at in first..end {
+    let (mut at, mut spent) = (first, 0);
+    while at < node.used && spent < budget {
         let slot = node.slot(&heap.arena, at)?;
-        let member = member_of(&heap.arena, copy, slot.member)?;
+        let text = members::text(&heap.arena, slot.member)?;
+        spent += 1 + text.len() / WEIGHT_BYTES as usize;
+        let member = copy.counterpart(&heap.arena, slot.member, |item| {
+            Ok(members::is_member(&heap.arena, item)? && members::text(&heap.arena, item)? == text)
+        })?;
         let mut child = Handle::NULL;
         if node.level > 0 {
             let below = node.child(&heap.arena, at)?.handle;
             child = copy.counterpart(&heap.arena, below, |item| Ok(!members::is_member(&heap.arena, item)?))?;
             copy.link_later(below, 0)?;
         }
-        target.set_slot(&mut heap.arena, at, Slot { member, child, ..slot })?;
+        target.put_slot(&mut heap.arena, at, Slot { member, child, ..slot })?;
+        at += 1;
     }
-    Ok(end.saturating_sub(first).max(1))
-}
-
-fn member_of(arena: &Arena, copy: &TableCopy, member: Handle) -> Result<Handle> {
-    let text = members::text(arena, member)?;
-    copy.counterpart(arena, member, |item| Ok(members::is_member(arena, item)? && members::text(arena, item)? == text))
+    if at < node.used {
+        copy.link_later(from, at)?;
+    }
+    Ok(spent.max(1))
 }

@@ -232,7 +232,14 @@ impl Node {
         Ok(low)
     }
 
+    /// Writes a slot.
     pub(super) fn set_slot(&self, arena: &mut Arena, at: usize, slot: Slot) -> Result<()> {
+        self.check_fits(arena)?;
+        self.put_slot(arena, at, slot)
+    }
+
+    /// Writes a slot of a node that is known to fit its object.
+    pub(super) fn put_slot(&self, arena: &mut Arena, at: usize, slot: Slot) -> Result<()> {
         if at >= self.slots {
             return Err(damaged());
         }
@@ -251,7 +258,7 @@ impl Node {
         Ok(())
     }
 
-    /// Moves the slots from one on to another place, maybe of another node of the same level.
+    /// Moves the slots from one on to another place, maybe of another node of the same level; both are known to fit their objects.
     fn move_slots(&self, arena: &mut Arena, from: Range<usize>, to: &Node, at: usize) -> Result<()> {
         if from.end > self.slots || at + from.len() > to.slots || self.level != to.level {
             return Err(damaged());
@@ -272,10 +279,11 @@ impl Node {
         if at > self.used || self.is_full() {
             return Err(damaged());
         }
+        self.check_fits(arena)?;
         if at < self.used {
             self.move_slots(arena, at..self.used, self, at + 1)?;
         }
-        self.set_slot(arena, at, slot)?;
+        self.put_slot(arena, at, slot)?;
         self.set_used(arena, self.used + 1)
     }
 
@@ -284,6 +292,7 @@ impl Node {
         if at >= self.used {
             return Err(damaged());
         }
+        self.check_fits(arena)?;
         self.move_slots(arena, at + 1..self.used, self, at)?;
         self.set_used(arena, self.used - 1)
     }
@@ -291,6 +300,8 @@ impl Node {
     /// Moves the slots from one on to the end of another node.
     pub(super) fn move_tail(&mut self, arena: &mut Arena, from: usize, to: &mut Node) -> Result<()> {
         let moved = self.used.checked_sub(from).ok_or_else(damaged)?;
+        self.check_fits(arena)?;
+        to.check_fits(arena)?;
         self.move_slots(arena, from..self.used, to, to.used)?;
         to.set_used(arena, to.used + moved)?;
         self.set_used(arena, from)
@@ -301,8 +312,18 @@ impl Node {
         Ok(arena.get::<Header>(self.handle)?.number)
     }
 
-    /// Whether its object is as large as it says.
-    pub(super) fn fits(&self, arena: &Arena) -> Result<bool> {
-        Ok(size_of_node(self.level, self.slots) <= arena.usable_size(self.handle)?)
+    /// Fails if its object is not as large as it says: what is written to it would be another object's.
+    pub(super) fn check_fits(&self, arena: &Arena) -> Result<()> {
+        let fits = size_of_node(self.level, self.slots) <= arena.usable_size(self.handle)?;
+        if fits { Ok(()) } else { Err(damaged()) }
+    }
+
+    /// Whether it has as many slots as a node in its place is made with.
+    pub(super) fn has_usual_slots(&self, is_root: bool) -> bool {
+        match self.level {
+            0 if is_root => LEAF_SLOTS.contains(&self.slots),
+            0 => self.slots == LEAF_SLOTS[LEAF_SLOTS.len() - 1],
+            _ => self.slots == INNER_SLOTS,
+        }
     }
 }

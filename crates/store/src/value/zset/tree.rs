@@ -240,12 +240,13 @@ impl Tree<'_> {
         members::unlist(self.heap, self.head, item)
     }
 
-    /// Takes the members of some ranks out.
-    pub(super) fn remove_ranks(&mut self, ranks: Range<u64>) -> Result<()> {
+    /// Takes the members of some ranks out, from the first one on, and counts them.
+    pub(super) fn remove_ranks(&mut self, ranks: Range<u64>, removed: &mut u64) -> Result<()> {
         for _ in ranks.clone() {
             let path = seek(&self.heap.arena, self.head, ranks.start)?;
             let item = path.leaf().node.slot(&self.heap.arena, path.leaf().at)?.member;
             self.take_out(path)?;
+            *removed += 1;
             members::unlist(self.heap, self.head, item)?;
         }
         Ok(())
@@ -471,8 +472,10 @@ fn check_node<'a>(
     nodes: &mut u64,
     last: &mut Option<(f64, &'a [u8])>,
 ) -> Result<u64> {
+    let is_root = *nodes == 0;
     *nodes += 1;
-    if !node.fits(arena)? || !is_listed(node.handle)? {
+    node.check_fits(arena)?;
+    if !node.has_usual_slots(is_root) || !is_listed(node.handle)? {
         return Err(damaged());
     }
     let mut elements = 0;
