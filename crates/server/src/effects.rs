@@ -2,8 +2,9 @@
 //!
 //! A command gives a reply, events and effects. Its effect is the command as it came, unless the handler says otherwise: what
 //! depends on chance, on the clock or on how floating-point numbers are added is told by its result (an instant instead of a
-//! time to live, the sum instead of the summand, the members that were drawn), and a command that failed midway by what it had
-//! done before. So a replay of the effects gives the same data, whatever its clock and its seed.
+//! time to live, the sum instead of the summand, the members that were drawn), or on an encoding (ranks instead of a range of
+//! members), and a command that failed midway by what it had done before. So a replay of the effects gives the same data, whatever
+//! its clock, its seed and its limits of encodings.
 //!
 //! Relies on `log_writer`, which is told; knows no particular command.
 
@@ -133,7 +134,7 @@ mod tests {
 
     use proptest::prelude::*;
     use quire_device::{Directory, MemoryDirectory};
-    use quire_store::{DbId, StoreConfig};
+    use quire_store::{DbId, EncodingLimits, StoreConfig, zset};
     use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
@@ -289,10 +290,17 @@ mod tests {
             ("ZADD z GT INCR -1 y", ""),
             ("ZINCRBY z nan x", ""),
             ("ZREM z none", ""),
-            ("ZPOPMIN z", "ZREM z x"),
+            ("ZPOPMIN z", "ZREMRANGEBYRANK z 0 0"),
             ("ZPOPMAX z 0", ""),
             ("ZPOPMAX z 2", "DEL z"),
-            ("ZMPOP 2 none z MAX", "ZREM z y"),
+            ("ZPOPMAX z 1", "ZREMRANGEBYRANK z 1 1"),
+            ("ZMPOP 2 none z MAX", "ZREMRANGEBYRANK z 1 1"),
+            ("ZREMRANGEBYLEX z - [x", "ZREMRANGEBYRANK z 0 0"),
+            ("ZREMRANGEBYLEX z [zz +", ""),
+            ("ZRANGESTORE w z [y + BYLEX", "ZRANGESTORE w z 1 1"),
+            ("ZRANGESTORE w z + - BYLEX REV LIMIT 0 1", "ZRANGESTORE w z 1 1"),
+            ("ZRANGESTORE z z [zz + BYLEX", "DEL z"),
+            ("ZRANGESTORE w z 0 0", "ZRANGESTORE w z 0 0"),
             ("ZREMRANGEBYSCORE z 1 inf", "ZREMRANGEBYSCORE z 1 inf"),
             ("ZUNIONSTORE w 2 z t", "ZUNIONSTORE w 2 z t"),
             ("ZRANDMEMBER z 5", ""),
@@ -394,6 +402,9 @@ mod tests {
         "ZMPOP 2 z z MIN COUNT 2",
         "ZREMRANGEBYRANK z p 40",
         "ZREMRANGEBYSCORE z n 1000",
+        "ZREMRANGEBYLEX z - [field1",
+        "ZRANGESTORE z z [field1 (field4 BYLEX",
+        "ZADD z -0 m",
         "ZUNIONSTORE z 2 z t WEIGHTS f 2",
         "ZINTERSTORE z 2 z z AGGREGATE MAX",
         "ZDIFFSTORE z 2 z t",
@@ -454,8 +465,9 @@ mod tests {
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
             let registry = Registry::build(specs::ALL);
-            for back_ms in [hours_back * HOUR_MS, START_MS] {
-                let mut copy = Store::create(StoreConfig { seed: Some(2), ..StoreConfig::default() }).unwrap();
+            let large = EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0);
+            for (back_ms, limits) in [(hours_back * HOUR_MS, EncodingLimits::default()), (START_MS, large)] {
+                let mut copy = Store::create(StoreConfig { seed: Some(2), limits, ..StoreConfig::default() }).unwrap();
                 let mut player = Replayer::new(&registry, &Config::default(), &mut copy);
                 let base = BaseImage { dataset: server.store.dataset(), epoch: 1, position: 0 };
                 if let Some(log_writer) = server.state.log_writer.take() {

@@ -486,7 +486,7 @@ fn a_large_sorted_set_is_freed_and_copied_in_steps() {
 #[test]
 fn the_steps_that_link_a_copy_count_the_bytes_that_they_compare() {
     let mut store = store_of(128);
-    set_scores(&mut store, b"a", (0..200).map(|number| (f64::from(number), vec![number as u8; 8 << 10])));
+    set_scores(&mut store, b"a", (0..200u32).map(|number| (f64::from(number), vec![number as u8; 8 << 10])));
     let mut steps = 0;
     while store.copy_in_steps(1, ZERO, b"a", ZERO, b"b", false).unwrap() != quire_store::CopyProgress::Done(true) {
         store.copy_step(100).unwrap();

@@ -7,8 +7,9 @@ use std::ops::Range;
 use quire_store::{Cut, Direction, ZsetView, numbers, zset};
 
 use crate::cmd::range::span;
-use crate::cmd::zsets::write_pair;
+use crate::cmd::zsets::{say_removed, write_pair};
 use crate::ctx::{Args, CmdError, Ctx};
+use crate::effects::EffectWord;
 
 const NOT_SCORES: CmdError = CmdError::fixed("ERR min or max is not a float");
 const NOT_MEMBERS: CmdError = CmdError::fixed("ERR min or max not valid string range item");
@@ -114,6 +115,7 @@ impl Limit {
 
 /// A request for a range.
 struct RangeRequest<'a> {
+    by: By,
     bounds: Bounds<'a>,
     direction: Direction,
     limit: Limit,
@@ -162,7 +164,7 @@ impl<'a> RangeRequest<'a> {
         let bounds = Bounds::parse(args, by, min, max)?;
         // By ranks there is no limit, but an offset may have been given.
         let limit = if by == By::Rank { Limit { offset: 0, count: -1 } } else { limit };
-        Ok(Self { bounds, direction, limit, with_scores })
+        Ok(Self { by, bounds, direction, limit, with_scores })
     }
 
     fn ranks(&self, zset: &ZsetView<'_>) -> Result<Range<u64>, CmdError> {
@@ -227,9 +229,27 @@ pub fn zrangestore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, args) = (ctx.client.db, ctx.args);
     let request = RangeRequest::parse(args, 2, true, None, None)?;
     let ranks = request.ranks(&zset::view(ctx.store, db, args.at(2))?)?;
-    let stored = zset::store_range(ctx.store, db, args.at(1), args.at(2), ranks)?;
+    let stored = zset::store_range(ctx.store, db, args.at(1), args.at(2), ranks.clone())?;
+    if request.by == By::Member {
+        say_stored(ctx, &ranks);
+    }
     ctx.reply.int(stored as i64);
     Ok(())
+}
+
+/// Says of ZRANGESTORE which ranks it stored. Where scores differ, a range of members is another one for each encoding, and which of
+/// them a sorted set has depends on limits, which may be others when the log is replayed.
+fn say_stored(ctx: &mut Ctx<'_>, ranks: &Range<u64>) {
+    if ranks.is_empty() {
+        return ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(1)]);
+    }
+    ctx.say_effect(&[
+        EffectWord::Arg(0),
+        EffectWord::Arg(1),
+        EffectWord::Arg(2),
+        EffectWord::Int(ranks.start as i64),
+        EffectWord::Int((ranks.end - 1) as i64),
+    ]);
 }
 
 /// ZCOUNT key min max
@@ -271,8 +291,15 @@ fn remove(ctx: &mut Ctx<'_>, by: By) -> Result<(), CmdError> {
         Bounds::Ranks(start, stop) => ranks_between(zset.len()?, start, stop, Direction::Up),
         Bounds::Cuts(from, to) => zset.ranks_between(&from, &to)?,
     };
-    let removed = zset.remove_ranks(ranks)?;
-    ctx.reply.int(removed as i64);
+    let start = ranks.start;
+    let done = zset.remove_ranks(ranks);
+    let removed = zset.removed();
+    drop(zset);
+    // A range of members is another one for each encoding, where scores differ.
+    if by == By::Member || done.is_err() {
+        say_removed(ctx, 1, start, removed);
+    }
+    ctx.reply.int(done? as i64);
     Ok(())
 }
 

@@ -274,22 +274,34 @@ fn pop_members(ctx: &mut Ctx<'_>, at: usize, from: Direction, count: u64) -> Res
     if !zset.exists() {
         return Ok(None);
     }
-    let mut popped = ScoredMembers::default();
-    if count > 0 {
-        zset.pop(from, count, &mut |score, member| popped.push(score, member))?;
-    }
-    let is_gone = !zset.exists();
+    let (len, mut popped) = (zset.len()?, ScoredMembers::default());
+    let done = match count {
+        0 => Ok(0),
+        count => zset.pop(from, count, &mut |score, member| popped.push(score, member)),
+    };
+    let (removed, is_gone) = (zset.removed(), !zset.exists());
     drop(zset);
-    // The log is told which members went, so that it doesn't depend on the order of members.
+    // Members go from the lowest one on, also from the upper end: if that fails midway, some of the first ones are gone.
+    let start = if from == Direction::Up { 0 } else { len.saturating_sub(count) };
     if is_gone {
         ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(at)]);
     } else {
-        let removed = popped.iter().map(|(_, member)| EffectWord::Bytes(member));
-        let words: Vec<EffectWord<'_>> =
-            [EffectWord::Bytes(b"ZREM"), EffectWord::Arg(at)].into_iter().chain(removed).collect();
-        ctx.say_effect(&words);
+        say_removed(ctx, at, start, removed);
     }
+    done?;
     Ok(Some(popped))
+}
+
+/// Says that the sorted set whose key is the word at `at` lost so many members from a rank on. The words are as many however many
+/// members these are, and unlike a range of members mean the same for every encoding.
+pub(super) fn say_removed(ctx: &mut Ctx<'_>, at: usize, start: u64, removed: u64) {
+    let Some(last) = start.saturating_add(removed).checked_sub(1).filter(|_| removed > 0) else { return };
+    ctx.say_effect(&[
+        EffectWord::Bytes(b"ZREMRANGEBYRANK"),
+        EffectWord::Arg(at),
+        EffectWord::Int(start as i64),
+        EffectWord::Int(last as i64),
+    ]);
 }
 
 /// ZMPOP numkeys key … MIN|MAX [COUNT count]

@@ -18,6 +18,7 @@ const O_REMOVE: &str = "O(log(N)+M) with N being the number of elements in the s
 
 const REMOVE: &str = "As in Redis it is one step, in which members are removed one by one; a range of all members goes at once and is freed in steps.";
 const COMBINE: &str = "As in Redis it is one step.";
+const NO_SIGN: &str = "No score is -0: a large sorted set has 0 in its place, too, as Redis' small ones do.";
 
 const KEY: Arg = Arg::key("key");
 const MEMBER: Arg = Arg::string("member");
@@ -51,7 +52,7 @@ const fn zset(spec: CommandSpec, since: &'static str, complexity: &'static str) 
 
 /// The specifications.
 pub static SPECS: &[CommandSpec] = &[
-    zset(CommandSpec::new("zadd", -4, zsets::zadd), "1.2.0", "O(log(N)) for each item added, where N is the number of elements in the sorted set.").flags(WRITE | DENYOOM | FAST).keys(&[KeySpec::one(1, RW | UPDATE)]).summary("Adds members, or gives them other scores.")
+    zset(CommandSpec::new("zadd", -4, zsets::zadd), "1.2.0", "O(log(N)) for each item added, where N is the number of elements in the sorted set.").flags(WRITE | DENYOOM | FAST).keys(&[KeySpec::one(1, RW | UPDATE)]).differs(NO_SIGN).summary("Adds members, or gives them other scores.")
         .args(&[
             KEY,
             Arg::one_of("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional().since("3.0.2"),
