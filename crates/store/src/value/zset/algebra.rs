@@ -11,6 +11,7 @@ use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
+use crate::limits::PACKED_MAX_ITEMS;
 use crate::value::set::{SetLookup, SetMember, SetOperation, SetView};
 
 use super::order::Direction;
@@ -20,6 +21,8 @@ use super::view::{ZsetValue, ZsetView};
 
 /// With fewer members, or fewer look-ups, a walk costs less than an index.
 const LEAST: usize = 8;
+/// Members in all indexes of a command; operands for which there is no room are walked through.
+const MOST_INDEXED: u64 = 1 << 18;
 
 /// What the scores of a member in several sorted sets come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +175,17 @@ impl<'v, 'a> Lookup<'v, 'a> {
 
     fn all(first: &Weighted<'a>, others: &'v [Weighted<'a>]) -> Result<Vec<Self>> {
         let lookups = usize::try_from(first.len()?).unwrap_or(usize::MAX);
-        others.iter().map(|other| Self::new(other, lookups)).collect()
+        let (mut room, mut all) = (MOST_INDEXED, Vec::with_capacity(others.len()));
+        for other in others {
+            let len = other.len()?;
+            let has_room = len <= room;
+            // Larger ones are not packed, so they get no index.
+            if has_room && len <= PACKED_MAX_ITEMS as u64 {
+                room -= len;
+            }
+            all.push(Self::new(other, if has_room { lookups } else { 0 })?);
+        }
+        Ok(all)
     }
 
     fn score(&self, member: &[u8]) -> Result<Option<f64>> {
