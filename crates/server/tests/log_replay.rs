@@ -71,7 +71,7 @@ impl RandomArgs {
 
 /// The words that follow a command's name; `None` for a command that this test doesn't know.
 fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String> {
-    let (key, other, prefix) = (random.key(), random.key(), PREFIXES[random.below(4) as usize]);
+    let (key, other, prefix) = (random.key(), random.key(), PREFIXES[random.below(PREFIXES.len() as u64) as usize]);
     let any = format!("{prefix}{key}");
     let later = |random: &mut RandomArgs| now_ms + random.millis();
     Some(match name {
@@ -189,6 +189,8 @@ fn sorted_set_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "zrem" => format!("z{key} {} {} {}", random.member(), random.member(), random.member()),
         "zpopmin" | "zpopmax" => format!("z{key}{}", random.pick(&["", "", " 2", " 0"])),
         "zmpop" => format!("2 z{key} z{other} {} COUNT {}", random.pick(&["MIN", "MAX"]), 1 + random.below(3)),
+        "bzpopmin" | "bzpopmax" => format!("z{key} z{other} 0.001"),
+        "bzmpop" => format!("0.001 2 z{key} z{other} {} COUNT {}", random.pick(&["MIN", "MAX"]), 1 + random.below(3)),
         "zremrangebyrank" => format!("z{key} {} {}", random.below(3), random.pick(&["3", "-5"])),
         "zremrangebyscore" => format!("z{key} {} {}", random.below(100), random.pick(&["(50", "+inf", "90"])),
         "zremrangebylex" => format!("z{key} {} {}", random.pick(&["-", "[5"]), random.pick(&["(7", "[9"])),

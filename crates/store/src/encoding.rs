@@ -3,7 +3,7 @@
 use crate::error::{Result, StoreError};
 
 /// The type of a value, as TYPE shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValueType {
     /// A string of bytes.
     String,

@@ -3,6 +3,8 @@
 //! Relies on the store for everything but the request's words. Ranges are in `zset_ranges`, what is calculated with several sorted sets
 //! in `zset_algebra`.
 
+use std::ops::Range;
+
 use quire_store::numbers::{format_f64, format_g17};
 use quire_store::zset::ScoredMembers;
 use quire_store::{Direction, StoreError, zset};
@@ -304,34 +306,70 @@ pub(super) fn say_removed(ctx: &mut Ctx<'_>, at: usize, start: u64, removed: u64
     ]);
 }
 
-/// ZMPOP numkeys key … MIN|MAX [COUNT count]
-pub fn zmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let args = ctx.args;
-    let keys = args.int(1).ok().and_then(|keys| usize::try_from(keys).ok()).filter(|&keys| keys > 0);
-    let keys = keys.ok_or(CmdError::fixed("ERR numkeys should be greater than 0"))?;
-    let side = keys.checked_add(2).filter(|&at| at < args.len()).ok_or(CmdError::SYNTAX)?;
-    let from = match (args.is(side, "MIN"), args.is(side, "MAX")) {
-        (true, _) => Direction::Up,
-        (_, true) => Direction::Down,
-        _ => return Err(CmdError::SYNTAX),
-    };
-    let mut count = None;
-    for at in (side + 1..args.len()).step_by(2) {
-        if count.is_some() || !args.is(at, "COUNT") || at + 1 >= args.len() {
-            return Err(CmdError::SYNTAX);
+/// Takes members off the first of the sorted sets whose keys these words are that is there. Returns which word names it, and the
+/// members; `None` if none of them is there.
+pub(super) fn pop_first(
+    ctx: &mut Ctx<'_>,
+    keys: Range<usize>,
+    from: Direction,
+    count: u64,
+) -> Result<Option<(usize, ScoredMembers)>, CmdError> {
+    for at in keys {
+        if let Some(popped) = pop_members(ctx, at, from, count)? {
+            return Ok(Some((at, popped)));
         }
-        let given = args.int(at + 1).ok().and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
-        count = Some(given.ok_or(CmdError::fixed("ERR count should be greater than 0"))?);
     }
-    for at in 2..side {
-        let Some(popped) = pop_members(ctx, at, from, count.unwrap_or(1))? else { continue };
+    Ok(None)
+}
+
+/// What ZMPOP and BZMPOP are asked for.
+pub(super) struct MultiPop {
+    /// The words that are keys.
+    pub keys: Range<usize>,
+    /// The end from which members go.
+    from: Direction,
+    /// How many go at most.
+    count: u64,
+}
+
+impl MultiPop {
+    /// Reads the words from the number of keys on.
+    pub fn parse(args: Args<'_>, at: usize) -> Result<Self, CmdError> {
+        let keys = args.int(at).ok().and_then(|keys| usize::try_from(keys).ok()).filter(|&keys| keys > 0);
+        let keys = keys.ok_or(CmdError::fixed("ERR numkeys should be greater than 0"))?;
+        let side = keys.checked_add(at + 1).filter(|&at| at < args.len()).ok_or(CmdError::SYNTAX)?;
+        let from = match (args.is(side, "MIN"), args.is(side, "MAX")) {
+            (true, _) => Direction::Up,
+            (_, true) => Direction::Down,
+            _ => return Err(CmdError::SYNTAX),
+        };
+        let mut count = None;
+        for at in (side + 1..args.len()).step_by(2) {
+            if count.is_some() || !args.is(at, "COUNT") || at + 1 >= args.len() {
+                return Err(CmdError::SYNTAX);
+            }
+            let given = args.int(at + 1).ok().and_then(|count| u64::try_from(count).ok()).filter(|&count| count > 0);
+            count = Some(given.ok_or(CmdError::fixed("ERR count should be greater than 0"))?);
+        }
+        Ok(Self { keys: at + 1..side, from, count: count.unwrap_or(1) })
+    }
+
+    /// Takes the members, and replies with the key and them; false, and without a reply, if none of the keys is there.
+    pub fn run(&self, ctx: &mut Ctx<'_>) -> Result<bool, CmdError> {
+        let Some((at, popped)) = pop_first(ctx, self.keys.clone(), self.from, self.count)? else { return Ok(false) };
         ctx.reply.array(2);
-        ctx.reply.bulk(args.at(at));
+        ctx.reply.bulk(ctx.args.at(at));
         ctx.reply.array(popped.len());
         popped.iter().for_each(|(score, member)| write_pair(ctx.reply, true, score, member));
-        return Ok(());
+        Ok(true)
     }
-    ctx.reply.null_array();
+}
+
+/// ZMPOP numkeys key … MIN|MAX [COUNT count]
+pub fn zmpop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if !MultiPop::parse(ctx.args, 1)?.run(ctx)? {
+        ctx.reply.null_array();
+    }
     Ok(())
 }
 

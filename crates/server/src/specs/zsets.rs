@@ -1,6 +1,6 @@
 //! Specifications of the commands on sorted sets.
 
-use crate::cmd::{zset_algebra as algebra, zset_ranges as ranges, zsets};
+use crate::cmd::{blocking_zsets, zset_algebra as algebra, zset_ranges as ranges, zsets};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -9,6 +9,7 @@ const O_COUNT: &str = "O(log(N)) with N being the number of elements in the sort
 const O_DIFF: &str = "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.";
 const O_INTER: &str = "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.";
 const O_UNION: &str = "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.";
+const O_MULTI_POP: &str = "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.";
 const O_POP: &str =
     "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.";
 const O_RANGE: &str =
@@ -18,6 +19,7 @@ const O_REMOVE: &str = "O(log(N)+M) with N being the number of elements in the s
 
 const REMOVE: &str = "As in Redis it is one step, in which members are removed one by one; a range of all members goes at once and is freed in steps.";
 const COMBINE: &str = "As in Redis it is one step.";
+const WAKES: &str = "A sorted set that ZUNIONSTORE and its kin put in the place of another value wakes clients, too; in Redis they go on waiting.";
 const NO_SIGN: &str = "No score is -0: a large sorted set has 0 in its place, too, as Redis' small ones do.";
 
 const KEY: Arg = Arg::key("key");
@@ -32,6 +34,10 @@ const LIMIT: Arg = Arg::block("limit", &[Arg::int("offset"), Arg::int("count")])
 const SORTED_BY: Arg =
     Arg::one_of("sortby", &[Arg::word("byscore", "BYSCORE"), Arg::word("bylex", "BYLEX")]).optional();
 const REV: Arg = Arg::word("rev", "REV").optional();
+const ENDS: Arg = Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]);
+const COUNT: Arg = Arg::int("count").token("COUNT").optional();
+const TIMEOUT: Arg = Arg::double("timeout");
+const WAIT: &[Arg] = &[KEYS, TIMEOUT];
 const POP: &[Arg] = &[KEY, Arg::int("count").optional()];
 const COMBINED: &[Arg] = &[NUM_KEYS, KEYS, WEIGHTS, AGGREGATE, WITH_SCORES];
 const STORED: &[Arg] = &[Arg::key("destination"), NUM_KEYS, KEYS, WEIGHTS, AGGREGATE];
@@ -44,6 +50,8 @@ const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
 const READ_ALL: &[KeySpec] = &[KeySpec::counted(1, RO | ACCESS)];
 const DELETES: &[KeySpec] = &[KeySpec::one(1, RW | DELETE)];
 const POPS: &[KeySpec] = &[KeySpec::one(1, RW | ACCESS | DELETE)];
+const ANY_POPS: &[KeySpec] = &[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)];
+const WAITS: Flags = WRITE | NOSCRIPT | FAST | BLOCKING;
 const STORE: &[KeySpec] = &[KeySpec::one(1, OW | UPDATE), KeySpec::counted(2, RO | ACCESS)];
 
 const fn zset(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
@@ -52,6 +60,10 @@ const fn zset(spec: CommandSpec, since: &'static str, complexity: &'static str) 
 
 /// The specifications.
 pub static SPECS: &[CommandSpec] = &[
+    zset(CommandSpec::new("bzmpop", -5, blocking_zsets::bzmpop), "7.0.0", O_MULTI_POP).flags(WRITE | BLOCKING).keys(&[KeySpec::counted(2, RW | ACCESS | DELETE)]).differs(WAKES).summary("As ZMPOP, but waits until there is a member.")
+        .args(&[TIMEOUT, NUM_KEYS, KEYS, ENDS, COUNT]),
+    zset(CommandSpec::new("bzpopmax", -3, blocking_zsets::bzpopmax), "5.0.0", O_COUNT).flags(WAITS).keys(ANY_POPS).differs(WAKES).summary("Removes and returns the member with the highest score of the first sorted set that is there, and waits until there is one.").args(WAIT),
+    zset(CommandSpec::new("bzpopmin", -3, blocking_zsets::bzpopmin), "5.0.0", O_COUNT).flags(WAITS).keys(ANY_POPS).differs(WAKES).summary("Removes and returns the member with the lowest score of the first sorted set that is there, and waits until there is one.").args(WAIT),
     zset(CommandSpec::new("zadd", -4, zsets::zadd), "1.2.0", "O(log(N)) for each item added, where N is the number of elements in the sorted set.").flags(WRITE | DENYOOM | FAST).keys(&[KeySpec::one(1, RW | UPDATE)]).differs(NO_SIGN).summary("Adds members, or gives them other scores.")
         .args(&[
             KEY,
@@ -71,8 +83,8 @@ pub static SPECS: &[CommandSpec] = &[
         .args(&[NUM_KEYS, KEYS, Arg::int("limit").token("LIMIT").optional()]),
     zset(CommandSpec::new("zinterstore", -4, algebra::zinterstore), "2.0.0", O_INTER).flags(WRITE | DENYOOM).keys(STORE).differs(COMBINE).summary("Stores the members that all sorted sets have.").args(STORED),
     zset(CommandSpec::new("zlexcount", 4, ranges::zlexcount), "2.8.9", O_COUNT).flags(READONLY | FAST).keys(READ).summary("Returns the number of members between two in the order of their bytes.").args(BY_LEX),
-    zset(CommandSpec::new("zmpop", -4, zsets::zmpop), "7.0.0", "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.").flags(WRITE).keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)]).summary("Removes and returns members at an end of the first sorted set that is there.")
-        .args(&[NUM_KEYS, KEYS, Arg::one_of("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]), Arg::int("count").token("COUNT").optional()]),
+    zset(CommandSpec::new("zmpop", -4, zsets::zmpop), "7.0.0", O_MULTI_POP).flags(WRITE).keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)]).summary("Removes and returns members at an end of the first sorted set that is there.")
+        .args(&[NUM_KEYS, KEYS, ENDS, COUNT]),
     zset(CommandSpec::new("zmscore", -3, zsets::zmscore), "6.2.0", "O(N) where N is the number of members being requested.").flags(READONLY | FAST).keys(READ).summary("Returns the scores of several members.").args(&[KEY, MEMBER.multiple()]),
     zset(CommandSpec::new("zpopmax", -2, zsets::zpopmax), "5.0.0", O_POP).flags(WRITE | FAST).keys(POPS).summary("Removes and returns the members with the highest scores; the last one takes the key with it.").args(POP),
     zset(CommandSpec::new("zpopmin", -2, zsets::zpopmin), "5.0.0", O_POP).flags(WRITE | FAST).keys(POPS).summary("Removes and returns the members with the lowest scores; the last one takes the key with it.").args(POP),
