@@ -44,7 +44,10 @@ fn whatever_brings_a_sorted_set_wakes_who_waits_for_it() {
         admin.send(["SELECT 1", "ZADD a 7 x", line, "SELECT 0"].map(request).concat());
         (0..4).for_each(|_| assert!(!matches!(admin.reply(), Value::Error(_)), "{line}"));
         let reply = clients[0].reply();
-        assert_eq!((reply.items()[0].text(), texts(&reply.items()[1].items()[0])), ("a".into(), vec!["x".into(), "7".into()]));
+        assert_eq!(
+            (reply.items()[0].text(), texts(&reply.items()[1].items()[0])),
+            ("a".into(), vec!["x".into(), "7".into()])
+        );
     }
 }
 

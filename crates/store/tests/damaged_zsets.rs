@@ -293,11 +293,13 @@ fn a_removal_that_fails_midway_tells_what_is_gone() {
     // The table finds this member by another hash than the one that its object says.
     let text = b"member:3";
     let is_item = |page: &[u8], at: usize| {
-        at % 16 == 0 && word(page, at + 4) == text.len() as u32 && page[at + 16..].starts_with(text)
+        at.is_multiple_of(16) && word(page, at + 4) == text.len() as u32 && page[at + 16..].starts_with(text)
     };
-    let found = image.pages.iter().enumerate().find_map(|(index, (_, page))| {
-        (0..PAGE_SIZE - 32).find(|&at| is_item(page, at)).map(|at| (index, at))
-    });
+    let found = image
+        .pages
+        .iter()
+        .enumerate()
+        .find_map(|(index, (_, page))| (0..PAGE_SIZE - 32).find(|&at| is_item(page, at)).map(|at| (index, at)));
     let (index, at) = found.unwrap();
     let page = &mut image.pages[index].1;
     let hash = word(page, at) ^ 1;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use quire_store::set::SetOperation;
 use quire_store::zset::{self, Aggregate};
-use quire_store::{StoreError, set};
+use quire_store::{Store, StoreError, set};
 use sorted_sets::{Members, ZERO, all, set_scores, store_of};
 
 #[test]
