@@ -14,6 +14,7 @@ use crate::keyspace::entry::Entry;
 use crate::limits::PACKED_MAX_ITEMS;
 use crate::value::set::{SetLookup, SetMember, SetOperation, SetView};
 
+use super::aggregate::{Aggregate, zero_if_nan};
 use super::order::Direction;
 use super::packed;
 use super::scored::{MemberIndex, ScoredMembers};
@@ -23,34 +24,6 @@ use super::view::{ZsetValue, ZsetView};
 const LEAST: usize = 8;
 /// Members in all indexes of a command; operands for which there is no room are walked through.
 const MOST_INDEXED: u64 = 1 << 18;
-
-/// What the scores of a member in several sorted sets come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aggregate {
-    /// Their sum.
-    Sum,
-    /// The smallest.
-    Min,
-    /// The largest.
-    Max,
-}
-
-impl Aggregate {
-    /// What two scores come to.
-    pub(super) fn of(self, one: f64, other: f64) -> f64 {
-        match self {
-            Aggregate::Sum => zero_if_nan(one + other),
-            Aggregate::Min if other < one => other,
-            Aggregate::Max if other > one => other,
-            Aggregate::Min | Aggregate::Max => one,
-        }
-    }
-}
-
-/// As in Redis, what infinities cancel out is 0.
-fn zero_if_nan(score: f64) -> f64 {
-    if score.is_nan() { 0.0 } else { score }
-}
 
 /// A sorted set or a set that was looked up to be combined.
 #[derive(Clone, Copy, Debug)]

@@ -304,18 +304,22 @@ impl ZsetMut<'_> {
         let len = self.len()?;
         let ranks = ranks.start..ranks.end.min(len);
         let Some(gone) = ranks.end.checked_sub(ranks.start).filter(|&gone| gone > 0) else { return Ok(0) };
-        if self.encoding()? == Some(ZsetEncoding::Tree) && gone < len {
-            let mut removed = 0;
-            let done = self.change(|tree| tree.remove_ranks(ranks, &mut removed));
-            self.removed = removed;
-            self.value.count_members(removed);
-            return done.map(|()| removed);
-        }
-        self.value.count_members(gone);
-        if gone == len {
-            self.value.delete()?;
-        } else {
-            self.cut_packed(ranks.start as usize..ranks.end as usize)?;
+        match self.encoding()? {
+            Some(ZsetEncoding::Tree) if gone < len => {
+                let mut removed = 0;
+                let done = self.change(|tree| tree.remove_ranks(ranks, &mut removed));
+                self.removed = removed;
+                self.value.count_members(removed);
+                return done.map(|()| removed);
+            }
+            Some(ZsetEncoding::Packed) if gone < len => {
+                self.value.count_members(gone);
+                self.cut_packed(ranks.start as usize..ranks.end as usize)?;
+            }
+            Some(ZsetEncoding::Packed | ZsetEncoding::Tree) | None => {
+                self.value.count_members(gone);
+                self.value.delete()?;
+            }
         }
         self.removed = gone;
         Ok(gone)

@@ -4,6 +4,7 @@
 //! Relies on `packed` and on `members`, `nodes` and `tree` for the two layouts; a sorted set becomes a tree when it outgrows the
 //! limits, and never a packed one again, as in Redis. A sorted set without members doesn't exist.
 
+mod aggregate;
 mod algebra;
 mod change;
 mod copy;
@@ -33,7 +34,8 @@ use crate::table::check::check_items;
 use nodes::Node;
 use view::ZsetValue;
 
-pub use algebra::{Aggregate, Operand, collect, combine, operands};
+pub use aggregate::Aggregate;
+pub use algebra::{Operand, collect, combine, operands};
 pub use change::{ScoreChange, ZsetMut, open_mut};
 pub use limits::{MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use order::{Cut, Direction};

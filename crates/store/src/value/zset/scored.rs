@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use super::algebra::Aggregate;
+use super::aggregate::Aggregate;
 
 /// So many bytes of members are taken from sorted sets at a time.
 const AT_ONCE_BYTES: usize = 16 << 10;

@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::value::set::SetOperation;
 
-use super::algebra::{Aggregate, CombinationPosition, Operand, by_len, combine_on, walk_all_on};
+use super::aggregate::Aggregate;
+use super::algebra::{CombinationPosition, Operand, by_len, combine_on, walk_all_on};
 use super::change::{ZsetMut, open_mut};
 use super::order::Direction;
 use super::scored::{MemberIndex, ScoredMembers};
