@@ -311,7 +311,7 @@ DIRECTED = {
         (3, "ZRANGE", "a", 0, -1, "WITHSCORES"),
         (0, "BZMPOP", 0, 1, "a", "MAX", "COUNT", 10),
         (0, "BZPOPMIN", "b", "a", 0),
-        (3, "ZADD", "b", 0.1, "w", "inf", "v"),
+        (3, "ZADD", "b", 0.5, "w", "inf", "v"),
         (0, "BZPOPMAX", "a", "b", 0),
         (0, "BZPOPMAX", "a", "b", 0),
         (3, "ZADD", "a", "-inf", "x"),
