@@ -63,6 +63,9 @@ class Generator:
         # With other words SPOP draws, and the sets of the two sides part; ZRANK takes a word more from 7.2 on, which matters to MULTI.
         if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK") and self.chance(0.03):
             words = self.mangled(words)
+        if words[:1] and words[0].startswith(b"Z"):
+            # In Quire no score is -0.
+            words = [b"0" if word == b"-0" else word for word in words]
         if self.chance(0.2):
             words = [self.any_case(words[0]), *words[1:]]
         return words

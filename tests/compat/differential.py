@@ -273,7 +273,13 @@ def is_repeatable(words):
     """Whether a reply does not depend on the moment, on chance or on the layout of a table."""
     free = {"SCAN", "HSCAN", "SSCAN", "ZSCAN", "OBJECT ENCODING", "HELLO", "MULTI", *UNORDERED, *DRAWN, *TIMES, *FREE}
     name = name_of(words)
-    return name not in free and not name.startswith("NOSUCH")
+    return name not in free and not name.startswith("NOSUCH") and not shows_scores(words)
+
+
+def shows_scores(words):
+    """Whether a reply may have a score, whose digits are others before 7.2."""
+    always = ("ZSCORE", "ZMSCORE", "ZINCRBY", "ZPOPMIN", "ZPOPMAX", "ZMPOP")
+    return words[0][:1] in b"zZ" and (name_of(words) in always or any(word.upper() in (b"WITHSCORES", b"INCR") for word in words))
 
 
 def both_say(data, cuts=()):

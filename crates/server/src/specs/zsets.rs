@@ -30,7 +30,7 @@ const WITH_SCORES: Arg = Arg::word("withscores", "WITHSCORES").optional();
 const WEIGHTS: Arg = Arg::int("weight").token("WEIGHTS").optional().multiple();
 const AGGREGATES: &[Arg] = &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")];
 const AGGREGATE: Arg = Arg::one_of("aggregate", AGGREGATES).token("AGGREGATE").optional();
-const LIMIT: Arg = Arg::block("limit", &[Arg::int("offset"), Arg::int("count")]).token("LIMIT").optional();
+const LIMIT: Arg = Arg::block("offset_count", &[Arg::int("offset"), Arg::int("count")]).token("LIMIT").optional();
 const SORTED_BY: Arg =
     Arg::one_of("sortby", &[Arg::word("byscore", "BYSCORE"), Arg::word("bylex", "BYLEX")]).optional();
 const REV: Arg = Arg::word("rev", "REV").optional();
@@ -103,7 +103,7 @@ pub static SPECS: &[CommandSpec] = &[
     zset(CommandSpec::new("zremrangebyscore", 4, ranges::zremrangebyscore), "1.2.0", O_REMOVE).flags(WRITE).keys(DELETES).differs(REMOVE).summary("Removes the members between two scores.").args(BY_SCORE),
     zset(CommandSpec::new("zrevrange", -4, ranges::zrevrange), "1.2.0", O_RANGE).flags(READONLY).keys(READ).summary("Returns the members of a range of ranks, from the highest score on.").args(&[KEY, Arg::int("start"), Arg::int("stop"), WITH_SCORES]),
     zset(CommandSpec::new("zrevrangebylex", -4, ranges::zrevrangebylex), "2.8.9", O_PART).flags(READONLY).keys(READ).summary("Returns the members between two in the order of their bytes, the last one first.").args(&[KEY, Arg::string("max"), Arg::string("min"), LIMIT]),
-    zset(CommandSpec::new("zrevrangebyscore", -4, ranges::zrevrangebyscore), "2.2.0", O_PART).flags(READONLY).keys(READ).summary("Returns the members between two scores, the highest one first.").args(&[KEY, Arg::double("max"), Arg::double("min"), WITH_SCORES.since("2.1.6"), LIMIT]),
+    zset(CommandSpec::new("zrevrangebyscore", -4, ranges::zrevrangebyscore), "2.2.0", O_PART).flags(READONLY).keys(READ).summary("Returns the members between two scores, the highest one first.").args(&[KEY, Arg::double("max"), Arg::double("min"), WITH_SCORES, LIMIT]),
     zset(CommandSpec::new("zrevrank", -3, zsets::zrevrank), "2.0.0", "O(log(N))").flags(READONLY | FAST).keys(READ).summary("Returns how many members come behind one.").args(RANK),
     zset(CommandSpec::new("zscan", -3, zsets::zscan), "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.").flags(READONLY).keys(READ).summary("Goes through the members and their scores a few at a time.")
         .args(&[KEY, Arg::int("cursor"), Arg::pattern("pattern").token("MATCH").optional(), Arg::int("count").token("COUNT").optional()]).tips(&["nondeterministic_output"]),
