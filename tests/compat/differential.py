@@ -279,7 +279,7 @@ def is_repeatable(words):
 def shows_scores(words):
     """Whether a reply may have a score, whose digits are others before 7.2."""
     always = ("ZSCORE", "ZMSCORE", "ZINCRBY", "ZPOPMIN", "ZPOPMAX", "ZMPOP")
-    return words[0][:1] in b"zZ" and (name_of(words) in always or any(word.upper() in (b"WITHSCORES", b"INCR") for word in words))
+    return name_of(words).startswith("Z") and (name_of(words) in always or any(word.upper() in (b"WITHSCORES", b"INCR") for word in words))
 
 
 def both_say(data, cuts=()):
