@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use quire_arena::Arena;
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_store::set::SetOperation;
-use quire_store::{DbId, End, ExpiryChange, SetMember, Store, StoreConfig, hash, list, set, string};
+use quire_store::zset::{self, Aggregate};
+use quire_store::{Cut, DbId, Direction, End, ExpiryChange, SetMember, Store, StoreConfig, hash, list, set, string};
 use quire_sys::buffer::BumpAllocator;
 use quire_sys::mem::Reservation;
 
@@ -44,7 +45,7 @@ pub fn run(data: &[u8]) {
     }
     if let Some(mut store) = open(base.page_count, &pages) {
         if data.is_empty() {
-            for key in [b"members".as_slice(), b"chain", b"row"] {
+            for key in [b"members".as_slice(), b"chain", b"row", b"tree", b"ranks"] {
                 assert!(store.check_value(ZERO, key).is_ok_and(|found| found), "the valid store is not well-formed");
             }
             assert_eq!(store.digest().ok(), Some(base.digest), "the valid store changed by being opened");
@@ -132,6 +133,7 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = hash::random_fields(store, ZERO, key, 5, true, &mut |_, _| {});
     let _ = set::random_members(store, ZERO, key, 5, true, &mut |_| {});
     read_list(store, key);
+    read_zset(store, key);
     if let Ok(sets) = set::views(store, ZERO, [key, b"ints", b"words", b"members"].into_iter()) {
         let _ = sets[0].contains(&SetMember::Bytes(b"member-3"));
         let _ = sets[0].scan(0, 10, &mut |_| {});
@@ -150,6 +152,39 @@ fn read_list(store: &mut Store, key: &[u8]) {
     }
     let _ = list.range(0..len, |_| {});
     let _ = list.positions(End::Back, b"3", 500, |_| true);
+}
+
+fn read_zset(store: &mut Store, key: &[u8]) {
+    let Ok(zset) = zset::view(store, ZERO, key) else { return };
+    let len = zset.len().unwrap_or(0);
+    let _ = zset.range(0..len, Direction::Up, |_, _| true);
+    let _ = zset.range(len / 3..len / 2, Direction::Down, |_, _| true);
+    let _ = zset.ranks_between(&Cut::BelowScore(3.0), &Cut::UpToScore(7.0));
+    let _ = zset.rank_of(&Cut::UpToMember(b"member-3"));
+    let _ = zset.rank(b"member-3");
+    let _ = zset.scan(0, 10, &mut |_, _| {});
+    let _ = zset::random_members(store, ZERO, key, 5, true, &mut |_, _| {});
+    if let Ok(operands) = zset::operands(store, ZERO, [key, b"ranks", b"members"].into_iter()) {
+        for how in [SetOperation::Intersection, SetOperation::Union, SetOperation::Difference] {
+            let _ = zset::combine(store, how, Aggregate::Max, &operands, &mut |_, _| true);
+        }
+    }
+}
+
+fn write_zset(store: &mut Store, key: &[u8]) {
+    let _ = zset::store_range(store, ZERO, b"range", key, 1..9);
+    if let Ok(operands) = zset::operands(store, ZERO, [key, b"tree", b"words"].into_iter()) {
+        let _ = zset::store_combination(store, ZERO, b"summed", SetOperation::Union, Aggregate::Sum, &operands);
+    }
+    let Ok(mut zset) = zset::open_mut(store, ZERO, key) else { return };
+    for number in 0..200 {
+        let _ = zset.set(format!("new-{number}").as_bytes(), f64::from(number * 7 % 50));
+    }
+    let _ = zset.set(b"member-3", 1e9);
+    let _ = zset.set(b"member-4", 40.5);
+    let _ = zset.remove(b"member-5");
+    let _ = zset.remove_ranks(10..150);
+    let _ = zset.pop(Direction::Down, 3, &mut |_, _| {});
 }
 
 fn write_list(store: &mut Store, key: &[u8]) {
@@ -182,6 +217,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
         _ => drop(string::set_bit(store, ZERO, key, 77, true)),
     }
     write_list(store, key);
+    write_zset(store, key);
     let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
     let _ = hash::del(store, ZERO, key, b"field-3");
     let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
@@ -221,7 +257,7 @@ pub(crate) fn filled_store() -> Store {
     store
 }
 
-/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets and lists, times to live, space to reclaim.
+/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets, lists and sorted sets, times to live, space to reclaim.
 fn fill(store: &mut Store) -> quire_store::Result<()> {
     store.set_now_ms(1_000_000);
     for number in 0..150_usize {
@@ -238,10 +274,12 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
         hash::set(store, ZERO, b"large", field.as_bytes(), b"value")?;
         hash::set(store, DbId(4), b"doomed", field.as_bytes(), b"value")?;
         set::open_mut(store, ZERO, b"members")?.add(format!("member-{number}").as_bytes())?;
+        zset::open_mut(store, ZERO, b"tree")?.set(format!("member-{number}").as_bytes(), (number * 7 % 90) as f64)?;
         append(store, b"chain", &vec![number as u8; 20 + number % 40])?;
         if number < 20 {
             append(store, b"row", format!("element-{number}").as_bytes())?;
             append(store, b"row", number.to_string().as_bytes())?;
+            zset::open_mut(store, ZERO, b"ranks")?.set(format!("member-{number}").as_bytes(), number as f64 / 4.0)?;
             set::open_mut(store, ZERO, b"ints")?.add(number.to_string().as_bytes())?;
             set::open_mut(store, ZERO, b"words")?.add(format!("member-{number}").as_bytes())?;
             hash::set(store, ZERO, b"small", field.as_bytes(), b"value")?;

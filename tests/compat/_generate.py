@@ -14,7 +14,8 @@ SETS = [b"t%d" % n for n in range(4)]
 MEMBERS = [b"%d" % n for n in range(-6, 12)] + [b"m%d" % n for n in range(12)]
 MEMBERS += [b"", b"007", b"70000", b"-9223372036854775808", b"9223372036854775808", b"member with spaces", b"\x00\xff"]
 LISTS = [b"l%d" % n for n in range(4)]
-KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, b"none"]
+ZSETS = [b"z%d" % n for n in range(4)]
+KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, *ZSETS, b"none"]
 BRIEF_MS = 40
 LONG_S = 10_000
 
@@ -26,6 +27,8 @@ ODD_INTEGERS = [
 FLOATS = [b"0.1", b"-0.1", b"3.0", b"10.5", b"1e3", b"5e-3", b"1.23456789012345678", b"-2.5e10", b".5", b"5.", b"+1.5"]
 ODD_FLOATS = [b"nan", b"inf", b"-inf", b"infinity", b"1e400", b"1e5000", b"1e-400", b" 1.5", b"1.5 ", b"1,5", b"", b"abc", b"1e", b"--1"]
 TIMED = {b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"}
+SCORES = [b"0", b"1", b"-1", b"2.5", b"3", b"0.1", b"1e3", b"-2.5e10", b"1e300", b"inf", b"-inf", b"+inf", b"1.7976931348623157e308", b"1e-5", b"0x10"]
+ODD_SCORES = [b"nan", b"", b"abc", b"1,5", b" 1", b"1 ", b"1e400", b"1e-400", b"--1", b"(1"]
 PATTERNS = [b"*", b"s*", b"h?", b"s[0-3]", b"[^s]*", b"s\\1", b"", b"*0", b"none", b"f[1-", b"**", b"f1*"]
 
 
@@ -35,7 +38,7 @@ class Generator:
     def __init__(self, random):
         self.random = random
         families = [
-            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (10, self.generic),
+            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (30, self.zset), (10, self.generic),
             (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
         ]  # fmt: skip
         self.weights = [weight for weight, _ in families]
@@ -50,16 +53,19 @@ class Generator:
         while len(requests) < count and not self.brief:
             words = self.command()
             # A scan goes on after its first reply, which it cannot in the middle of a pipeline.
-            if count == 1 or not words or words[0].upper() not in (b"SCAN", b"HSCAN", b"SSCAN"):
+            if count == 1 or not words or words[0].upper() not in (b"SCAN", b"HSCAN", b"SSCAN", b"ZSCAN"):
                 requests.append(words)
         return connection, requests, self.brief
 
     def command(self):
         maker = self.random.choices(self.makers, self.weights)[0]
         words = maker()
-        # With other words SPOP draws, and the sets of the two sides part.
-        if words[:1] != [b"SPOP"] and self.chance(0.03):
+        # With other words SPOP draws, and the sets of the two sides part; ZRANK takes a word more from 7.2 on, which matters to MULTI.
+        if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK") and self.chance(0.03):
             words = self.mangled(words)
+        if words[:1] and words[0].startswith(b"Z"):
+            # In Quire no score is -0.
+            words = [b"0" if word == b"-0" else word for word in words]
         if self.chance(0.2):
             words = [self.any_case(words[0]), *words[1:]]
         return words
@@ -314,6 +320,103 @@ class Generator:
         words = [b"LMPOP", self.pick([b"2", b"2", b"2", b"1", b"0", b"x", b"9"]), key, other, end()]
         return words + self.pick([[], [b"COUNT", b"3"], [b"COUNT", b"0"], [b"COUNT"], [b"COUNT", b"x"]])
 
+    def score(self):
+        if self.chance(0.03):
+            return self.pick(ODD_SCORES)
+        return self.pick(SCORES) if self.chance(0.3) else b"%d" % self.random.randrange(-5, 20)
+
+    def score_bound(self):
+        return (b"(" if self.chance(0.3) else b"") + self.score()
+
+    def lex_bound(self):
+        return self.pick([b"-", b"+", b"", b"m", b"[", b"("] if self.chance(0.3) else [b"[", b"("]) + (self.pick(MEMBERS) if self.chance(0.9) else b"")
+
+    def limit(self):
+        return self.pick([[], [], [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3"]), self.pick([b"0", b"2", b"-1", b"100"])], [b"LIMIT", b"1"]])
+
+    def with_scores(self):
+        return [b"WITHSCORES"] if self.chance(0.5) else []
+
+    def zset(self):
+        key = self.key(ZSETS)
+        members = lambda most: [self.pick(MEMBERS) for _ in range(self.random.randrange(1, most))]
+        kind = self.random.randrange(24)
+        if kind < 5:
+            flags = [self.pick([b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR", b"ch"]) for _ in range(self.pick([0, 0, 0, 1, 1, 2]))]
+            return [b"ZADD", key, *flags, *(word for member in members(4) for word in (self.score(), member))]
+        if kind == 5:
+            many = self.random.choice([20, 129, 300, 700]) if self.chance(0.3) else 5
+            prefix = self.pick([b"", b"m", b"member" * 11])
+            same = self.chance(0.5)
+            return [b"ZADD", key, *(word for n in range(many) for word in (b"0" if same else b"%d" % (n * 7 % 40), prefix + b"%d" % n))]
+        if kind == 6:
+            return [b"ZINCRBY", key, self.score(), self.pick(MEMBERS)]
+        if kind < 9:
+            return [b"ZREM", key, *members(9)]
+        if kind == 9:
+            return [self.pick([b"ZSCORE", b"ZMSCORE"]), key, self.pick(MEMBERS)]
+        if kind == 10:
+            return [self.pick([b"ZRANK", b"ZREVRANK"]), key, self.pick(MEMBERS)]
+        if kind == 11:
+            return [b"ZCARD", key] if self.chance(0.3) else [b"ZCOUNT", key, self.score_bound(), self.score_bound()]
+        if kind == 12:
+            return [self.pick([b"ZPOPMIN", b"ZPOPMAX"]), key, *self.pick([[], [], [self.index()], [b"0"], [b"100"]])]
+        if kind == 13:
+            words = [b"ZMPOP", self.pick([b"2", b"2", b"2", b"1", b"0", b"x", b"9"]), key, self.key(ZSETS), self.pick([b"MIN", b"MAX", b"max"])]
+            return words + self.pick([[], [b"COUNT", b"3"], [b"COUNT", b"0"], [b"COUNT"], [b"COUNT", b"x"]])
+        if kind == 14:
+            return [b"ZRANDMEMBER", key, *self.pick([[], [self.index()], [self.index(), b"WITHSCORES"], [b"1000", b"WITHSCORES"], [b"0"]])]
+        if kind == 15:
+            return self.scanned([b"ZSCAN", key])
+        if kind == 16:
+            return [self.pick([b"ZREMRANGEBYRANK"]), key, self.index(), self.index()]
+        if kind == 17:
+            return [b"ZREMRANGEBYSCORE", key, self.score_bound(), self.score_bound()]
+        if kind < 20:
+            return self.zset_range(key)
+        return self.zset_algebra(key)
+
+    def zset_range(self, key):
+        kind = self.random.randrange(8)
+        if kind < 2:
+            return [self.pick([b"ZRANGE", b"ZREVRANGE"]), key, self.index(), self.index(), *self.with_scores()]
+        if kind < 4:
+            name = self.pick([b"ZRANGEBYSCORE", b"ZREVRANGEBYSCORE"])
+            return [name, key, self.score_bound(), self.score_bound(), *self.with_scores(), *self.limit()]
+        if kind == 4:
+            # What an order of bytes gives of members with several scores is said by nothing.
+            many = [word for n in range(10) for word in (b"0", self.pick(MEMBERS))]
+            name = self.pick([b"ZRANGEBYLEX", b"ZREVRANGEBYLEX", b"ZLEXCOUNT", b"ZREMRANGEBYLEX"])
+            return [b"ZADD", b"zlex", *many] if self.chance(0.4) else [name, b"zlex", self.lex_bound(), self.lex_bound()]
+        by = self.pick([[], [b"BYSCORE"], [b"BYSCORE"]])
+        ends = [self.score_bound(), self.score_bound()] if by else [self.index(), self.index()]
+        rest = [*by, *self.pick([[], [b"REV"]]), *self.limit()]
+        if kind == 5:
+            return [b"ZRANGESTORE", key, self.key(ZSETS), *ends, *rest]
+        return [b"ZRANGE", key, *ends, *rest, *self.with_scores()]
+
+    def zset_algebra(self, key):
+        words = [self.key([*ZSETS, *SETS] if self.chance(0.2) else ZSETS) for _ in range(self.random.randrange(1, 4))]
+        count = b"%d" % len(words) if self.chance(0.9) else self.pick([b"0", b"9", b"x", b"1", b"-1"])
+        kind = self.random.randrange(8)
+        if kind == 0:
+            return [b"ZINTERCARD", count, *words, *self.pick([[], [b"LIMIT", self.index()], [b"LIMIT"]])]
+        if kind == 1:
+            return [b"ZDIFF", count, *words, *self.with_scores()]
+        if kind == 2:
+            return [b"ZDIFFSTORE", key, count, *words]
+        options = []
+        if self.chance(0.4):
+            # In Quire no score is -0, which a large sorted set of Redis may get from these.
+            stores = kind >= 5
+            weights = [b"1", b"2", b"0.5", b"3", *([] if stores else [b"-1", b"0"])]
+            options += [b"WEIGHTS", *(self.pick(weights) if stores or self.chance(0.95) else self.score() for _ in words)]
+        if self.chance(0.4):
+            options += [b"AGGREGATE", self.pick([b"SUM", b"MIN", b"MAX", b"min", b"AVG"])]
+        if kind < 5:
+            return [self.pick([b"ZUNION", b"ZINTER"]), count, *words, *options, *self.with_scores()]
+        return [self.pick([b"ZUNIONSTORE", b"ZINTERSTORE"]), key, count, *words, *options]
+
     def scanned(self, words):
         """The options of a scan; the runner follows its cursor to the end."""
         if self.chance(0.4):
@@ -321,7 +424,7 @@ class Generator:
         if self.chance(0.3):
             words = [*words, b"COUNT", self.pick([b"1", b"3", b"1000", b"0", b"-1", b"x"])]
         if words[0] == b"SCAN" and self.chance(0.3):
-            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"set", b"list", b"nothing"])]
+            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"set", b"list", b"zset", b"nothing"])]
         at = 1 if words[0] == b"SCAN" else 2
         return [*words[:at], b"0" if self.chance(0.9) else self.pick([b"x", b"+0", b"", b"1.5"]), *words[at:]]
 

@@ -1,11 +1,12 @@
-"""Commands that wait for lists, on Quire and on redis-server: several connections each, every reply compared, and who is blocked
+"""Commands that wait for lists and sorted sets, on Quire and on redis-server: several connections each, every reply compared, and who is blocked
 after every step.
 
 Directed scenarios first, then random ones from a seed. A step is a command on one of the connections; after it both servers are asked
 which connections are blocked, and connections that were and are not any more must have been given the same reply. Relies on
 Debian's redis-server 7.0.15: what only 7.2 does is left to the Rust tests. It runs the request of a client that is woken again, so that
 an earlier key that became another type ends the waiting, and of several keys that became ready together the first in the client's
-order is taken, not the one that was written first. Timeouts beyond its integers are out of range, where 7.0 calls them negative.
+order is taken, not the one that was written first. Timeouts beyond its integers are out of range, where 7.0 calls them negative. A sorted set that ZUNIONSTORE and its kin put in the place of
+another value wakes no client there, and in Quire does.
 """
 
 import os
@@ -300,6 +301,133 @@ DIRECTED = {
         (0, "BLPOP", "a", "-0.0001"),
         (3, "RPUSH", "a", 1),
     ],
+    "a member goes to who came first": [
+        (0, "BZPOPMIN", "a", 0),
+        (1, "BZPOPMAX", "a", "b", 0),
+        (2, "BZMPOP", 0, 2, "b", "a", "MIN", "COUNT", 2),
+        (3, "ZADD", "a", 1, "x", 2, "y"),
+        (3, "ZRANGE", "a", 0, -1),
+        (3, "ZADD", "a", 3, "x", 4, "y", 5, "z"),
+        (3, "ZRANGE", "a", 0, -1, "WITHSCORES"),
+        (0, "BZMPOP", 0, 1, "a", "MAX", "COUNT", 10),
+        (0, "BZPOPMIN", "b", "a", 0),
+        (3, "ZADD", "b", 0.5, "w", "inf", "v"),
+        (0, "BZPOPMAX", "a", "b", 0),
+        (0, "BZPOPMAX", "a", "b", 0),
+        (3, "ZADD", "a", "-inf", "x"),
+    ],
+    "every way in which a sorted set comes": [
+        (3, "ZADD", "x", 1, "m", 2, "n", 3, "o"),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "ZINCRBY", "a", 5, "m"),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "ZADD", "a", "INCR", 5, "m"),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "ZUNIONSTORE", "a", 2, "x", "none"),
+        (3, "DEL", "a"),
+        (0, "BZPOPMAX", "a", 0),
+        (3, "ZINTERSTORE", "a", 1, "x", "WEIGHTS", 2),
+        (3, "DEL", "a"),
+        (0, "BZPOPMAX", "a", 0),
+        (3, "ZDIFFSTORE", "a", 1, "x"),
+        (3, "DEL", "a"),
+        (0, "BZMPOP", 0, 1, "a", "MAX"),
+        (3, "ZRANGESTORE", "a", "x", 1, 1),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "ZUNIONSTORE", "a", 1, "none"),
+        (3, "COPY", "x", "a"),
+        (3, "DEL", "a"),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "RENAME", "x", "a"),
+        (3, "RENAME", "a", "x"),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "RENAMENX", "x", "a"),
+        (3, "SELECT", 1),
+        (3, "ZADD", "b", 1, "m", 2, "n"),
+        (1, "BZPOPMIN", "b", 0),
+        (3, "MOVE", "b", 0),
+        (0, "DEL", "b"),
+        (1, "BZPOPMIN", "b", 0),
+        (3, "ZADD", "b", 1, "m", 2, "n"),
+        (3, "SWAPDB", 0, 1),
+        (3, "SELECT", 0),
+        (3, "ZADD", "b", 7, "m"),
+    ],
+    "lists and sorted sets at one key": [
+        (0, "BZPOPMIN", "a", 0),
+        (1, "BLPOP", "a", 0),
+        (2, "BZPOPMAX", "a", 0),
+        (3, "RPUSH", "a", 1),
+        (3, "SET", "a", 1),
+        (3, "DEL", "a"),
+        (3, "SADD", "a", 1),
+        (3, "DEL", "a"),
+        (1, "BLMOVE", "a", "b", "LEFT", "LEFT", 0),
+        (3, "ZADD", "a", 1, "x", 2, "y", 3, "z"),
+        (3, "ZRANGE", "a", 0, -1),
+        (3, "MULTI"),
+        (3, "DEL", "a"),
+        (3, "RPUSH", "a", 2, 3),
+        (3, "DEL", "a"),
+        (3, "ZADD", "a", 3, "z"),
+        (3, "EXEC"),
+        (0, "BZPOPMIN", "a", 0),
+        (0, "BZPOPMIN", "a", 0),
+        (3, "MULTI"),
+        (3, "ZADD", "a", 3, "z"),
+        (3, "DEL", "a"),
+        (3, "RPUSH", "a", 5),
+        (3, "EXEC"),
+        (3, "LRANGE", "b", 0, -1),
+        (3, "RPUSH", "a", 6),
+        (3, "RENAME", "a", "c"),
+        (3, "ZADD", "a", 1, "x"),
+    ],
+    "keys of another type for sorted sets": [
+        (3, "SET", "s", 1),
+        (3, "RPUSH", "l", 1),
+        (0, "BZPOPMIN", "s", 0),
+        (0, "BZPOPMAX", "a", "l", 0),
+        (0, "BZMPOP", 0, 2, "a", "s", "MIN"),
+        (0, "BZMPOP", "x", 2, "l", "s", "MIN"),
+        (3, "ZADD", "z", 1, "x"),
+        (0, "BLPOP", "z", 0),
+        (0, "BLMOVE", "l", "z", "LEFT", "LEFT", 0),
+        (0, "BZPOPMIN", "z", "s", 0),
+        (0, "BZPOPMIN", "z", "s", 0),
+    ],
+    "a transaction does not wait for a sorted set": [
+        (0, "MULTI"),
+        (0, "BZPOPMIN", "a", 0),
+        (0, "BZPOPMAX", "a", "b", 1),
+        (0, "BZMPOP", 0, 1, "a", "MIN"),
+        (0, "ZADD", "a", 1, "x", 2, "y", 3, "z"),
+        (0, "BZPOPMIN", "b", "a", 0),
+        (0, "BZPOPMAX", "a", 0),
+        (0, "BZMPOP", 0, 1, "a", "MIN"),
+        (0, "EXEC"),
+    ],
+    "words of commands that wait for sorted sets": [
+        (0, "BZPOPMIN", "a", "x"),
+        (0, "BZPOPMAX", "a", -1),
+        (0, "BZPOPMIN", "a", "nan"),
+        (0, "BZPOPMIN", "a"),
+        (0, "BZPOPMAX"),
+        (0, "BZMPOP", "x", 0, "a", "UP"),
+        (0, "BZMPOP", 0, 0, "a", "UP"),
+        (0, "BZMPOP", 0, -1, "a", "MIN"),
+        (0, "BZMPOP", 0, 1, "a", "UP"),
+        (0, "BZMPOP", 0, 1, "a", "MIN", "COUNT", 0),
+        (0, "BZMPOP", 0, 1, "a", "MIN", "COUNT", -1),
+        (0, "BZMPOP", 0, 1, "a", "MIN", "COUNT", 1, "COUNT", 1),
+        (0, "BZMPOP", 0, 1, "a", "MIN", "COUNT"),
+        (0, "BZMPOP", 0, 3, "a", "MIN"),
+        (0, "BZMPOP", 0, 1, "a", "MIN", "JUNK"),
+        (0, "BZMPOP", 0, 1, "a"),
+        (0, "BZMPOP", "-0.1", 1, "a", "MIN"),
+        (0, "BZMPOP", 0, 2, "a", "b", "max", "count", 2),
+        (3, "ZADD", "b", 1, "x", 2, "y", 3, "z"),
+    ],
 }
 
 
@@ -329,6 +457,9 @@ def time_is_up(_):
         ("BLMOVE", "a", "b", "LEFT", "RIGHT", "0.02"),
         ("BRPOPLPUSH", "a", "b", "1e-2"),
         ("BLMPOP", "0.01", 2, "a", "b", "LEFT", "COUNT", 3),
+        ("BZPOPMIN", "a", "b", "0.01"),
+        ("BZPOPMAX", "a", "0.001"),
+        ("BZMPOP", "0.01", 2, "a", "b", "MIN", "COUNT", 3),
     ]
     for words in requests:
         for protocol in (2, 3):
@@ -346,18 +477,26 @@ def time_is_up(_):
 
 def others_end_the_waiting(_):
     scenario = Scenario()
-    for words in (("BLPOP", "a", 0), ("BLMOVE", "a", "b", "LEFT", "LEFT", 0), ("BLMPOP", 0, 1, "a", "LEFT"), ("BRPOPLPUSH", "a", "b", 100)):
+    element, member = ("RPUSH", "a", 1), ("ZADD", "a", 1, "x")
+    for words, coming in (
+        (("BLPOP", "a", 0), element),
+        (("BLMOVE", "a", "b", "LEFT", "LEFT", 0), element),
+        (("BLMPOP", 0, 1, "a", "LEFT"), element),
+        (("BRPOPLPUSH", "a", "b", 100), element),
+        (("BZPOPMIN", "a", 0), member),
+        (("BZMPOP", 0, 1, "a", "MAX"), member),
+    ):
         scenario.begin()
         for how in ([], ["TIMEOUT"], ["ERROR"], ["error"]):
             scenario.step(0, *words)
             scenario.step(1, *words)
             scenario.unblock(3, 0, *how)
-            scenario.step(3, "RPUSH", "a", 1)
+            scenario.step(3, *coming)
             scenario.unblock(3, 1, *how)
         scenario.step(0, *words)
         scenario.step(1, *words)
         scenario.leave(0)
-        scenario.step(3, "RPUSH", "a", 2)
+        scenario.step(3, *coming)
         scenario.finish()
     scenario.close()
 
@@ -395,13 +534,15 @@ def pipelines(_):
 
 class Generator:
     """Random steps of some clients on few keys. In some episodes clients wait on several keys each, and then nothing makes two keys ready
-    in one step: 7.0 and 7.2 would take elements from different ones."""
+    in one step, and all values are of one type: 7.0 and 7.2 would take elements from different ones. Where clients wait on one key each, some
+    episodes have lists and sorted sets."""
 
     KEYS = ["a", "b", "c"]
 
     def __init__(self, dice):
         self.dice = dice
         self.several = dice.random() < 0.5
+        self.types = dice.choice([["list"], ["zset"]] if self.several else [["list"], ["zset"], ["list", "zset"]])
         # All that a transaction makes ready, if clients wait on several keys.
         self.only = None
 
@@ -413,6 +554,12 @@ class Generator:
 
     def waiting(self):
         keys = [self.key() for _ in range(self.dice.randrange(1, 4) if self.several else 1)]
+        if self.dice.choice(self.types) == "zset":
+            return self.dice.choice([
+                ["BZPOPMIN", *keys, 0],
+                ["BZPOPMAX", *keys, 0],
+                ["BZMPOP", 0, len(keys), *keys, self.dice.choice(["MIN", "MAX"]), "COUNT", self.dice.randrange(1, 4)],
+            ])  # fmt: skip
         pops = [
             ["BLPOP", *keys, 0],
             ["BRPOP", *keys, 0],
@@ -425,22 +572,44 @@ class Generator:
         return self.dice.choice(pops if self.several else pops + moves)
 
     def other(self):
-        number = self.dice.randrange(100)
         choices = [
+            (1, ["RENAME", self.key(), self.key()]),
+            (1, ["COPY", self.key(), self.key(), "REPLACE"]),
+            (1, ["DEL", self.key()]),
+            (1, ["MULTI"]),
+            (1, ["MOVE", self.key(), 1]),
+        ]
+        choices += self.list_steps() if self.dice.choice(self.types) == "list" else self.zset_steps()
+        return self.dice.choices([words for _, words in choices], [weight for weight, _ in choices])[0]
+
+    def list_steps(self):
+        number = self.dice.randrange(100)
+        return [
             (5, ["RPUSH", self.key(), *range(number, number + self.dice.randrange(1, 4))]),
             (5, ["LPUSH", self.key(), *range(number, number + self.dice.randrange(1, 4))]),
             (1, ["LPUSHX", self.key(), number]),
             (2, ["LMOVE", self.key(), self.key(), self.end(), self.end()]),
-            (1, ["RENAME", self.key(), self.key()]),
-            (1, ["COPY", self.key(), self.key(), "REPLACE"]),
-            (1, ["DEL", self.key()]),
             (1, ["LTRIM", self.key(), 1, -1]),
             (1, ["LPOP", self.key(), 2]),
-            (1, ["MULTI"]),
             (1, ["LRANGE", self.key(), 0, -1]),
-            (1, ["MOVE", self.key(), 1]),
         ]
-        return self.dice.choices([words for _, words in choices], [weight for weight, _ in choices])[0]
+
+    def zset_steps(self):
+        members = [word for _ in range(self.dice.randrange(1, 4)) for word in (self.dice.randrange(-9, 9), f"m{self.dice.randrange(9)}")]
+        steps = [
+            (9, ["ZADD", self.key(), *members]),
+            (2, ["ZINCRBY", self.key(), *members[:2]]),
+            (1, ["ZREM", self.key(), *members[1::2]]),
+            (1, ["ZPOPMAX", self.key(), 2]),
+            (1, ["ZREMRANGEBYRANK", self.key(), 0, 0]),
+            (1, ["ZRANGE", self.key(), 0, -1, "WITHSCORES"]),
+        ]
+        # In the place of a list what these make wakes clients of Quire alone.
+        if len(self.types) == 1:
+            steps.append((1, ["ZUNIONSTORE", self.key(), 2, self.key(), self.key()]))
+            steps.append((1, ["ZINTERSTORE", self.key(), 1, self.key()]))
+            steps.append((1, ["ZRANGESTORE", self.key(), self.key(), 0, 1]))
+        return steps
 
 
 def random_scenarios(options):

@@ -88,7 +88,7 @@ class Player:
             KNOWN_SEEN[what] = KNOWN_SEEN.get(what, 0) + 1
             return True
         if not same(words, ours.tree, theirs.tree, queue):
-            if name_of(words) not in ("SCAN", "HSCAN", "SSCAN") or ours.tree[0] != "*" or theirs.tree[0] != "*":
+            if name_of(words) not in ("SCAN", "HSCAN", "SSCAN", "ZSCAN") or ours.tree[0] != "*" or theirs.tree[0] != "*":
                 return False
             # Both began; what counts is what has been seen when both are through.
             at = 1 if name_of(words) == "SCAN" else 2
@@ -108,7 +108,11 @@ class Player:
         for _ in range(100_000):
             cursor, items = reply.tree[1]
             items = [item[1] for item in items[1]]
-            seen.update(zip(items[::2], items[1::2]) if name_of(words) == "HSCAN" else items)
+            pairs = zip(items[::2], items[1::2])
+            if name_of(words) == "ZSCAN":
+                # Scores have other digits before 7.2.
+                pairs = ((member, float(score)) for member, score in pairs)
+            seen.update(pairs if name_of(words) in ("HSCAN", "ZSCAN") else items)
             if cursor[1] == b"0":
                 return seen
             reply = self.ask(side, connection, *words[:at], cursor[1], *words[at + 1 :])
@@ -267,9 +271,15 @@ def large_pipeline(_):
 
 def is_repeatable(words):
     """Whether a reply does not depend on the moment, on chance or on the layout of a table."""
-    free = {"SCAN", "HSCAN", "SSCAN", "OBJECT ENCODING", "HELLO", "MULTI", *UNORDERED, *DRAWN, *TIMES, *FREE}
+    free = {"SCAN", "HSCAN", "SSCAN", "ZSCAN", "OBJECT ENCODING", "HELLO", "MULTI", *UNORDERED, *DRAWN, *TIMES, *FREE}
     name = name_of(words)
-    return name not in free and not name.startswith("NOSUCH")
+    return name not in free and not name.startswith("NOSUCH") and not shows_scores(words)
+
+
+def shows_scores(words):
+    """Whether a reply may have a score, whose digits are others before 7.2."""
+    always = ("ZSCORE", "ZMSCORE", "ZINCRBY", "ZPOPMIN", "ZPOPMAX", "ZMPOP")
+    return name_of(words).startswith("Z") and (name_of(words) in always or any(word.upper() in (b"WITHSCORES", b"INCR") for word in words))
 
 
 def both_say(data, cuts=()):

@@ -49,29 +49,32 @@ def load(port, keys, values):
         connection.send(b"".join(request(key, values.pick()) for key in range(first, first + count)))
         for _ in range(count):
             assert connection.reply() == "OK"
-    # A hash and a list much larger than a page, and expiring keys that outlive the test.
+    # A hash, a list and a sorted set much larger than a page, and expiring keys that outlive the test.
     for first in range(0, 20_000, 1000):
         fields = [word for n in range(first, first + 1000) for word in (f"field-{n}", values.pick()[:20])]
         connection.call("HSET", "large", *fields)
         connection.call("RPUSH", "list", *fields[1::2])
+        connection.call("ZADD", "ranks", *[word for n in range(first, first + 1000) for word in (n * 7919 % 10_007, f"member-{n}")])
     connection.call("SET", "expiring", "later", "EX", "100000")
     connection.close()
 
 
 def update(port, keys, values, stop):
-    """Overwrites keys, sometimes with another length, deletes some and changes hash fields and elements of a list, until killed."""
+    """Overwrites keys, sometimes with another length, deletes some and changes hash fields, elements of a list and scores, until killed."""
     try:
         connection = harness.Raw(port)
         dice = values.dice
         while not stop.is_set():
             batch = []
-            for _ in range(BATCH - 4):
+            for _ in range(BATCH - 6):
                 value = values.pick()
                 batch.append(request(dice.randrange(keys), value if dice.random() < 0.9 else value[: dice.randrange(len(value))]))
             batch.append(harness.Raw.encode("DEL", "key:%012d" % dice.randrange(keys)))
             batch.append(harness.Raw.encode("HSET", "large", f"field-{dice.randrange(min(keys, 20_000))}", values.pick()[:30]))
             batch.append(harness.Raw.encode("LMOVE", "list", "list", *dice.choice([("LEFT", "RIGHT"), ("RIGHT", "LEFT")])))
             batch.append(harness.Raw.encode("LSET", "list", dice.randrange(10_000), values.pick()[:30]))
+            batch.append(harness.Raw.encode("ZADD", "ranks", dice.randrange(10_000), f"member-{dice.randrange(30_000)}"))
+            batch.append(harness.Raw.encode("ZREMRANGEBYRANK", "ranks", *[dice.randrange(10_000)] * 2))
             connection.send(b"".join(batch))
             for _ in range(BATCH):
                 connection.reply()

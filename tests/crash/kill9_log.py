@@ -23,10 +23,17 @@ CLIENTS = [1, 2, 5, 10, 25, 50]
 LONGEST_LOSS_S = 5.0
 # Of each client's list, the last of those that were moved to it: enough for some nodes.
 KEPT_ELEMENTS = 700
+# Of each client's sorted set, those with the highest scores: enough for some leaves.
+KEPT_MEMBERS = 300
 
 
 def element(number):
     return b"%040d" % number
+
+
+def member(number):
+    """Members whose order is not that of their scores."""
+    return b"%d:%d" % (number % 7, number)
 
 
 class Writer(threading.Thread):
@@ -66,6 +73,11 @@ class Writer(threading.Thread):
             ("RPUSH", f"q:{key}", element(number)),
             ("LMOVE", f"q:{key}", f"r:{key}", "LEFT", "RIGHT"),
             ("LTRIM", f"r:{key}", -KEPT_ELEMENTS, -1),
+            ("ZADD", f"z:{key}", number, member(number)),
+            ("ZINCRBY", f"z:{key}", "0.5", member(number)),
+            ("ZADD", f"z:{key}", -1, "first"),
+            ("BZPOPMIN", "none", f"z:{key}", 0),
+            ("ZREMRANGEBYRANK", f"z:{key}", 0, -KEPT_MEMBERS - 1),
             ("INCR", f"b:{key}"),
             ("EXEC",),
         ] + [("WAITAOF", 1, 0, 0)] * waits
@@ -97,6 +109,10 @@ def compare(connection, index, least, sent, when):
     kept = connection.call("LRANGE", f"r:{index}", 0, -1)
     expected = [element(number) for number in range(max(1, done - KEPT_ELEMENTS + 1), done + 1)]
     assert kept == expected and connection.call("EXISTS", f"q:{index}") == 0, f"half a list: {state}: {kept}"
+    kept = connection.call("ZRANGE", f"z:{index}", 0, -1, "WITHSCORES")
+    numbers = range(max(1, done - KEPT_MEMBERS + 1), done + 1)
+    expected = [word for number in numbers for word in (member(number), b"%d.5" % number)]
+    assert kept == expected, f"half a sorted set: {state}: {kept}"
     assert done <= found["l"] <= found["w"] <= done + 1 and found["w"] <= sent, f"out of order: {state}"
     # What the next round counts on.
     if found["w"] > done:

@@ -1,4 +1,4 @@
-//! The keys on which clients wait (BLPOP), and who waits on each, in the order in which they came.
+//! The keys on which clients wait (BLPOP, BZPOPMIN), for a value of which type, and who waits on each, in the order in which they came.
 //!
 //! A client's wait begins when its request is run and finds none of its keys ready, and ends when the request has been carried out, its
 //! time is up or the client is gone. The request is run again whenever one of the keys may be ready; meanwhile it keeps its place.
@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use quire_store::{DbId, Keyspace};
+use quire_store::{DbId, Keyspace, ValueType};
 
 /// A key and its database.
 type KeyName = (DbId, Box<[u8]>);
@@ -28,6 +28,8 @@ pub enum UnblockOutcome {
 #[derive(Debug)]
 pub struct KeyWait {
     keys: Vec<KeyName>,
+    /// The type of the value that the request takes something from.
+    kind: ValueType,
     /// Its place among all who wait: those are served first who came first.
     pub place: u64,
     /// When its time is up, on the server's monotonic clock; `None` for never.
@@ -48,25 +50,26 @@ impl KeyWait {
 #[derive(Debug, Default)]
 pub struct AwaitedKeys {
     of: HashMap<u64, KeyWait>,
-    /// Who waits on a key: clients by their places.
-    by_key: HashMap<KeyName, BTreeMap<u64, u64>>,
+    /// Who waits on a key: clients by the type for which they wait and their places.
+    by_key: HashMap<KeyName, BTreeMap<(ValueType, u64), u64>>,
     /// How many waits have begun.
     begun: u64,
 }
 
 impl AwaitedKeys {
-    /// Client `id` waits on some keys of a database from now on. Returns its place among all who wait, and the memory that this takes.
+    /// Client `id` waits from now on until some keys of a database have a value of a type. Returns its place among all who wait, and
+    /// the memory that this takes.
     pub fn begin<'k>(
         &mut self,
         store: &mut Keyspace,
         id: u64,
-        (db, keys): (DbId, impl Iterator<Item = &'k [u8]>),
+        (db, kind, keys): (DbId, ValueType, impl Iterator<Item = &'k [u8]>),
         deadline_ms: Option<u64>,
     ) -> (u64, usize) {
         self.end(store, id);
         let place = self.begun;
         self.begun += 1;
-        let mut wait = KeyWait { keys: Vec::new(), place, deadline_ms, unblocked: None };
+        let mut wait = KeyWait { keys: Vec::new(), kind, place, deadline_ms, unblocked: None };
         let mut bytes = 0;
         for key in keys {
             let name: KeyName = (db, key.into());
@@ -74,7 +77,7 @@ impl AwaitedKeys {
             if clients.is_empty() {
                 store.await_key(db, key);
             }
-            if clients.insert(place, id).is_none() {
+            if clients.insert((kind, place), id).is_none() {
                 // The name is here twice, and in the store once, and once more when the key is ready.
                 bytes += KEY_BYTES + 4 * key.len();
                 wait.keys.push(name);
@@ -101,7 +104,7 @@ impl AwaitedKeys {
         let Some(wait) = self.of.remove(&id) else { return false };
         for name in wait.keys {
             if let Some(clients) = self.by_key.get_mut(&name) {
-                clients.remove(&wait.place);
+                clients.remove(&(wait.kind, wait.place));
                 if clients.is_empty() {
                     store.forget_key(name.0, &name.1);
                     self.by_key.remove(&name);
@@ -111,11 +114,11 @@ impl AwaitedKeys {
         true
     }
 
-    /// Who waits on a key and came next after the one at a place.
-    pub fn next_on(&self, db: DbId, key: &[u8], after: Option<u64>) -> Option<(u64, u64)> {
+    /// Who waits until a key has a value of this type, and came next after the one at a place.
+    pub fn next_on(&self, db: DbId, key: &[u8], kind: ValueType, after: Option<u64>) -> Option<(u64, u64)> {
         let clients = self.by_key.get(&(db, Box::from(key)))?;
         let from = after.map_or(0, |place| place + 1);
-        clients.range(from..).next().map(|(&place, &id)| (place, id))
+        clients.range((kind, from)..=(kind, u64::MAX)).next().map(|(&(_, place), &id)| (place, id))
     }
 
     /// Asks a store that has come in the place of another one to tell of changes of the keys.
@@ -152,23 +155,46 @@ mod tests {
         std::iter::from_fn(|| store.next_ready_key()).map(|(_, key)| key.into()).collect()
     }
 
+    /// Who waits until a key has a value of a type.
+    fn waiting(all: &AwaitedKeys, key: &[u8], kind: ValueType) -> Vec<u64> {
+        let mut after = None;
+        std::iter::from_fn(|| {
+            let (place, id) = all.next_on(DB, key, kind, after)?;
+            after = Some(place);
+            Some(id)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn who_waits_for_another_type_is_passed_over_and_keeps_the_place() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut all = AwaitedKeys::default();
+        for (id, kind) in [(1, ValueType::Zset), (2, ValueType::List), (3, ValueType::Zset), (4, ValueType::List)] {
+            all.begin(&mut store, id, (DB, kind, [b"a".as_slice()].into_iter()), None);
+        }
+        let both = |all: &AwaitedKeys| [ValueType::List, ValueType::Zset].map(|kind| waiting(all, b"a", kind));
+        assert_eq!((both(&all), all.len()), ([vec![2, 4], vec![1, 3]], 1));
+        assert_eq!(waiting(&all, b"a", ValueType::Set), Vec::<u64>::new());
+        all.end(&mut store, 2);
+        all.end(&mut store, 4);
+        assert_eq!(both(&all), [vec![], vec![1, 3]]);
+        push(&mut store, b"a");
+        assert_eq!(ready(&mut store), [b"a"], "the key is still awaited");
+        all.end(&mut store, 1);
+        all.end(&mut store, 3);
+        assert_eq!((all.len(), all.is_empty()), (0, true));
+    }
+
     #[test]
     fn those_who_came_first_are_next_and_none_is_left_behind() {
         let mut store = Store::create(StoreConfig::default()).unwrap();
         let mut all = AwaitedKeys::default();
-        let keys = |keys: &'static [&'static [u8]]| (DB, keys.iter().copied());
+        let order = |all: &AwaitedKeys, key: &[u8]| waiting(all, key, ValueType::List);
+        let keys = |keys: &'static [&'static [u8]]| (DB, ValueType::List, keys.iter().copied());
         all.begin(&mut store, 9, keys(&[b"a", b"b", b"a"]), None);
         all.begin(&mut store, 3, keys(&[b"a"]), Some(7));
         all.begin(&mut store, 5, keys(&[b"b"]), None);
-        let order = |all: &AwaitedKeys, key: &[u8]| {
-            let mut after = None;
-            std::iter::from_fn(|| {
-                let (place, id) = all.next_on(DB, key, after)?;
-                after = Some(place);
-                Some(id)
-            })
-            .collect::<Vec<_>>()
-        };
         assert_eq!((order(&all, b"a"), order(&all, b"b"), all.len()), (vec![9, 3], vec![9, 5], 2));
         let ended = |now_ms| all.of(3).and_then(|wait| wait.ended(now_ms));
         assert_eq!((ended(6), ended(7)), (None, Some(UnblockOutcome::TimeOut)));
@@ -192,7 +218,7 @@ mod tests {
     fn a_key_is_told_once_however_often_it_changes_until_it_was_taken() {
         let mut store = Store::create(StoreConfig::default()).unwrap();
         let mut all = AwaitedKeys::default();
-        all.begin(&mut store, 1, (DB, [b"b".as_slice(), b"a"].into_iter()), None);
+        all.begin(&mut store, 1, (DB, ValueType::List, [b"b".as_slice(), b"a"].into_iter()), None);
         for key in [b"a".as_slice(), b"b", b"a", b"other"] {
             push(&mut store, key);
         }

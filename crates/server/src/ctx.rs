@@ -1,6 +1,6 @@
 //! What a command handler is given. Relies on the store, on the server's state and on the sender's.
 
-use quire_store::Store;
+use quire_store::{Store, ValueType};
 
 pub use crate::args::{ArgRange, Args};
 use crate::awaited_keys::UnblockOutcome;
@@ -69,17 +69,22 @@ impl Ctx<'_> {
         (!self.client.in_exec).then_some(self.client.id)
     }
 
-    /// None of these keys has what the command takes, and nothing was changed: the handler returns this error, and the request is run
-    /// again when one of them is changed, time is up or another client says so. The handler looks first whether it was one of the
-    /// latter ([`Ctx::wait_ended`]). Not within a transaction.
-    pub fn wait_on_keys<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>, deadline_ms: Option<u64>) -> CmdError {
+    /// None of these keys has a value of the type from which the command takes something, and nothing was changed: the handler returns
+    /// this error, and the request is run again when one of them has, time is up or another client says so. The handler looks first
+    /// whether it was one of the latter ([`Ctx::wait_ended`]). Not within a transaction.
+    pub fn wait_on_keys<'k>(
+        &mut self,
+        kind: ValueType,
+        keys: impl Iterator<Item = &'k [u8]>,
+        deadline_ms: Option<u64>,
+    ) -> CmdError {
         let id = self.client.id;
         let waits = &mut self.server.blocked.keys;
         let (place, deadline_ms) = match waits.of(id) {
             // Its place and deadline are those with which it began to wait.
             Some(wait) => (wait.place, wait.deadline_ms),
             None => {
-                let (place, bytes) = waits.begin(self.store, id, (self.client.db, keys), deadline_ms);
+                let (place, bytes) = waits.begin(self.store, id, (self.client.db, kind, keys), deadline_ms);
                 self.client.watch.awaited_bytes = bytes;
                 (place, deadline_ms)
             }

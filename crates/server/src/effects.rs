@@ -2,8 +2,9 @@
 //!
 //! A command gives a reply, events and effects. Its effect is the command as it came, unless the handler says otherwise: what
 //! depends on chance, on the clock or on how floating-point numbers are added is told by its result (an instant instead of a
-//! time to live, the sum instead of the summand, the members that were drawn), and a command that failed midway by what it had
-//! done before. So a replay of the effects gives the same data, whatever its clock and its seed.
+//! time to live, the sum instead of the summand, the members that were drawn), or on an encoding (ranks instead of a range of
+//! members), and a command that failed midway by what it had done before. So a replay of the effects gives the same data, whatever
+//! its clock, its seed and its limits of encodings.
 //!
 //! Relies on `log_writer`, which is told; knows no particular command.
 
@@ -133,7 +134,7 @@ mod tests {
 
     use proptest::prelude::*;
     use quire_device::{Directory, MemoryDirectory};
-    use quire_store::{DbId, StoreConfig};
+    use quire_store::{DbId, EncodingLimits, StoreConfig, zset};
     use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
@@ -150,7 +151,7 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
     const START_MS: i64 = 1_000_000 * HOUR_MS;
-    const KEYS: [&str; 12] = ["a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r"];
+    const KEYS: [&str; 15] = ["a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x"];
 
     /// A server without sockets whose clock is moved by hand.
     struct Logging {
@@ -216,6 +217,23 @@ mod tests {
         }
     }
 
+    /// Runs a request on a server with a value of each type; the log then has this effect of it.
+    fn assert_logged(line: &str, effect: &str) {
+        let mut server = Logging::new();
+        let before = [
+            "MSET b 1 c 1",
+            "SET f 0.1",
+            "SADD t x y",
+            "RPUSH l x y",
+            "ZADD z 0.1 x 2 y",
+            &format!("SET a 0 PXAT {}", START_MS + 7000),
+        ]
+        .map(str::to_owned);
+        before.iter().for_each(|line| server.run(line));
+        server.run(line);
+        assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
+    }
+
     #[test]
     fn what_depends_on_the_clock_or_on_floats_is_logged_by_its_result() {
         let later = |ms: i64| START_MS + ms;
@@ -258,18 +276,46 @@ mod tests {
             ("BLMPOP 0 1 l LEFT", "LPOP l 1".to_owned()),
             ("LPUSHX none x", String::new()),
         ] {
-            let mut server = Logging::new();
-            let before =
-                ["MSET b 1 c 1", "SET f 0.1", "SADD t x y", "RPUSH l x y", &format!("SET a 0 PXAT {}", later(7000))]
-                    .map(str::to_owned);
-            before.iter().for_each(|line| server.run(line));
-            server.run(line);
-            assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
+            assert_logged(line, &effect);
+        }
+    }
+
+    #[test]
+    fn what_is_added_to_scores_or_popped_is_logged_by_its_result() {
+        for (line, effect) in [
+            ("ZADD z GT CH 3 x 1 y", "ZADD z GT CH 3 x 1 y"),
+            ("ZADD z NX 3 x", ""),
+            ("ZINCRBY z 0.2 x", "ZADD z 0.30000000000000004 x"),
+            ("ZADD z XX INCR -inf y", "ZADD z -inf y"),
+            ("ZADD z GT INCR -1 y", ""),
+            ("ZINCRBY z nan x", ""),
+            ("ZREM z none", ""),
+            ("ZPOPMIN z", "ZREMRANGEBYRANK z 0 0"),
+            ("ZPOPMAX z 0", ""),
+            ("ZPOPMAX z 2", "DEL z"),
+            ("ZPOPMAX z 1", "ZREMRANGEBYRANK z 1 1"),
+            ("ZMPOP 2 none z MAX", "ZREMRANGEBYRANK z 1 1"),
+            ("BZPOPMIN none z 0", "ZREMRANGEBYRANK z 0 0"),
+            ("bzpopmax z 5", "ZREMRANGEBYRANK z 1 1"),
+            ("BZPOPMIN none 0", ""),
+            ("BZMPOP 0 2 none z MIN COUNT 5", "DEL z"),
+            ("BZMPOP 0 1 z MAX", "ZREMRANGEBYRANK z 1 1"),
+            ("ZREMRANGEBYLEX z - [x", "ZREMRANGEBYRANK z 0 0"),
+            ("ZREMRANGEBYLEX z [zz +", ""),
+            ("ZRANGESTORE w z [y + BYLEX", "ZRANGESTORE w z 1 1"),
+            ("ZRANGESTORE w z + - BYLEX REV LIMIT 0 1", "ZRANGESTORE w z 1 1"),
+            ("ZRANGESTORE z z [zz + BYLEX", "DEL z"),
+            ("ZRANGESTORE w z 0 0", "ZRANGESTORE w z 0 0"),
+            ("ZREMRANGEBYSCORE z 1 inf", "ZREMRANGEBYSCORE z 1 inf"),
+            ("ZUNIONSTORE w 2 z t", "ZUNIONSTORE w 2 z t"),
+            ("ZRANDMEMBER z 5", ""),
+        ] {
+            assert_logged(line, effect);
         }
     }
 
     /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, t a key of sets, l a key of
-    /// lists, m a field, member or element, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
+    /// lists, z a key of sorted sets, m a field, member or element, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
     const LINES: &[&str] = &[
         "SET k n",
         "SET k f",
@@ -350,6 +396,27 @@ mod tests {
         "COPY l l REPLACE",
         "RENAME l l",
         "LRANGE l 0 p",
+        "ZADD z n m f m",
+        "ZADD z GT n m n m",
+        "ZADD z XX INCR f m",
+        "ZINCRBY z f m",
+        "ZINCRBY z f m",
+        "ZREM z m m",
+        "ZPOPMIN z",
+        "ZPOPMAX z p",
+        "ZMPOP 2 z z MIN COUNT 2",
+        "ZREMRANGEBYRANK z p 40",
+        "ZREMRANGEBYSCORE z n 1000",
+        "ZREMRANGEBYLEX z - [field1",
+        "ZRANGESTORE z z [field1 (field4 BYLEX",
+        "ZADD z -0 m",
+        "ZUNIONSTORE z 2 z t WEIGHTS f 2",
+        "ZINTERSTORE z 2 z z AGGREGATE MAX",
+        "ZDIFFSTORE z 2 z t",
+        "ZRANGESTORE z z 0 p",
+        "ZRANDMEMBER z p",
+        "EXPIRE z s",
+        "COPY z z REPLACE",
     ];
 
     prop_compose! {
@@ -363,6 +430,7 @@ mod tests {
                 "h" => KEYS[3 + *number as usize % 3].to_owned(),
                 "t" => KEYS[6 + *number as usize % 3].to_owned(),
                 "l" => KEYS[9 + *number as usize % 3].to_owned(),
+                "z" => KEYS[12 + *number as usize % 3].to_owned(),
                 "p" => (number % 4).to_string(),
                 "m" => format!("field{}", number % 5),
                 "n" => number.to_string(),
@@ -402,8 +470,9 @@ mod tests {
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
             let registry = Registry::build(specs::ALL);
-            for back_ms in [hours_back * HOUR_MS, START_MS] {
-                let mut copy = Store::create(StoreConfig { seed: Some(2), ..StoreConfig::default() }).unwrap();
+            let large = EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0);
+            for (back_ms, limits) in [(hours_back * HOUR_MS, EncodingLimits::default()), (START_MS, large)] {
+                let mut copy = Store::create(StoreConfig { seed: Some(2), limits, ..StoreConfig::default() }).unwrap();
                 let mut player = Replayer::new(&registry, &Config::default(), &mut copy);
                 let base = BaseImage { dataset: server.store.dataset(), epoch: 1, position: 0 };
                 if let Some(log_writer) = server.state.log_writer.take() {

@@ -7,7 +7,7 @@ use quire_store::{KeyEvent, KeyFate, Store};
 
 use crate::args::Args;
 use crate::ctx::Ctx;
-use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STRING};
+use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STRING, ZSET};
 use crate::registry::Command;
 use crate::state::ServerState;
 
@@ -67,6 +67,26 @@ fn naming(command: &str) -> Option<Naming> {
         "lset" => Named(LIST, "lset"),
         "lrem" => Named(LIST, "lrem"),
         "ltrim" => Named(LIST, "ltrim"),
+        _ => return sorted_set_naming(command),
+    })
+}
+
+/// The same for commands on sorted sets, and those that tell of no key.
+fn sorted_set_naming(command: &str) -> Option<Naming> {
+    Some(match command {
+        "zadd" => By(members_added),
+        "zincrby" => Named(ZSET, "zincr"),
+        "zrem" => Named(ZSET, "zrem"),
+        "zpopmin" | "bzpopmin" => Named(ZSET, "zpopmin"),
+        "zpopmax" | "bzpopmax" => Named(ZSET, "zpopmax"),
+        "zmpop" | "bzmpop" => By(members_popped),
+        "zremrangebyrank" => Named(ZSET, "zremrangebyrank"),
+        "zremrangebyscore" => Named(ZSET, "zremrangebyscore"),
+        "zremrangebylex" => Named(ZSET, "zremrangebylex"),
+        "zunionstore" => Replaced(ZSET, "zunionstore"),
+        "zinterstore" => Replaced(ZSET, "zinterstore"),
+        "zdiffstore" => Replaced(ZSET, "zdiffstore"),
+        "zrangestore" => Replaced(ZSET, "zrangestore"),
         "flushall" | "flushdb" | "swapdb" => Untold,
         _ => return None,
     })
@@ -136,6 +156,27 @@ fn list_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     let side = if has_option(args, 3, &["RIGHT"]) { "rpop" } else { "lpop" };
     let at = events.iter().position(|event| event.fate != KeyFate::Expired).unwrap_or(0);
     with_end((LIST, side, at), events)
+}
+
+/// The first event that is about a key which has not just expired.
+fn first_changed(events: &[KeyEvent]) -> usize {
+    events.iter().position(|event| event.fate != KeyFate::Expired).unwrap_or(0)
+}
+
+fn members_added(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    // The options end where the first score begins, which is none of these words.
+    let options = ["NX", "XX", "GT", "LT", "CH", "INCR"];
+    let mut given = (2..args.len()).take_while(|&index| options.iter().any(|option| args.is(index, option)));
+    let name = if given.any(|index| args.is(index, "INCR")) { "zincr" } else { "zadd" };
+    vec![(ZSET, name, first_changed(events))]
+}
+
+fn members_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let count_at = if args.is(0, "BZMPOP") { 2 } else { 1 };
+    let side =
+        args.int(count_at).ok().and_then(|keys| usize::try_from(keys).ok()).map_or(0, |keys| count_at + keys + 1);
+    let name = if args.is(side, "MAX") { "zpopmax" } else { "zpopmin" };
+    with_end((ZSET, name, first_changed(events)), events)
 }
 
 fn element_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {

@@ -148,6 +148,7 @@ pub enum CommandGroup {
     Hash,
     Set,
     List,
+    SortedSet,
     Transactions,
     PubSub,
     Connection,
@@ -164,6 +165,7 @@ impl CommandGroup {
             CommandGroup::Hash => "hash",
             CommandGroup::Set => "set",
             CommandGroup::List => "list",
+            CommandGroup::SortedSet => "sorted-set",
             CommandGroup::Transactions => "transactions",
             CommandGroup::PubSub => "pubsub",
             CommandGroup::Connection => "connection",
@@ -399,13 +401,13 @@ impl CommandSpec {
     pub const fn takes(&self, words: usize) -> bool {
         if self.arity >= 0 { words == self.arity as usize } else { words >= self.arity.unsigned_abs() as usize }
     }
-    /// First key, last key and step as COMMAND reports them: the span of all key specs.
+    /// First key, last key and step as COMMAND reports them: the span of the key specs that are not counted.
     pub fn key_range(&self) -> (i16, i16, i16) {
-        match self.key_specs {
-            [] => (0, 0, 0),
-            [only] if only.counted => (0, 0, 0),
-            [only] => (only.first, only.last, only.step),
-            [first, .., last] => (first.first, last.last, last.step),
+        let mut fixed = self.key_specs.iter().filter(|spec| !spec.counted);
+        match (fixed.next(), fixed.next_back()) {
+            (None, _) => (0, 0, 0),
+            (Some(only), None) => (only.first, only.last, only.step),
+            (Some(first), Some(last)) => (first.first, last.last, last.step),
         }
     }
     /// Whether a request of these words may change the key of this name, in whatever database.

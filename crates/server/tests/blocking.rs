@@ -2,23 +2,9 @@
 
 mod common;
 
-use common::{Client, Running, Value, config_in, eventually, request, start, start_in, start_with};
-
-/// Sends a request that waits, and waits until it does.
-fn wait(admin: &mut Client, client: &mut Client, line: &str) {
-    let before = blocked(admin);
-    client.send(request(line));
-    eventually("it waits", || blocked(admin) == before + 1);
-}
-
-fn blocked(admin: &mut Client) -> u64 {
-    admin.info("blocked_clients").parse().unwrap()
-}
-
-/// Keys on which clients wait.
-fn awaited(admin: &mut Client) -> String {
-    admin.info("total_blocking_keys")
-}
+use common::{
+    Client, Running, Value, awaited, blocked, config_in, eventually, request, start, start_in, start_with, wait,
+};
 
 fn pair(key: &str, element: &str) -> Value {
     Value::Array(vec![Value::Bulk(key.into()), Value::Bulk(element.into())])

@@ -15,8 +15,8 @@ use quire_wal::{DirectoryScan, Log, LogIdentity, LogOptions};
 
 const KEYS: u64 = 12;
 const DATABASES: u64 = 3;
-/// Before the keys of strings, hashes, sets and lists.
-const PREFIXES: [&str; 4] = ["", "h", "t", "l"];
+/// Before the keys of strings, hashes, sets, lists and sorted sets.
+const PREFIXES: [&str; 5] = ["", "h", "t", "l", "z"];
 
 fn logging(dir: &Path) -> Running {
     start_in(dir, &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")])
@@ -71,7 +71,7 @@ impl RandomArgs {
 
 /// The words that follow a command's name; `None` for a command that this test doesn't know.
 fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String> {
-    let (key, other, prefix) = (random.key(), random.key(), PREFIXES[random.below(4) as usize]);
+    let (key, other, prefix) = (random.key(), random.key(), PREFIXES[random.below(PREFIXES.len() as u64) as usize]);
     let any = format!("{prefix}{key}");
     let later = |random: &mut RandomArgs| now_ms + random.millis();
     Some(match name {
@@ -172,6 +172,33 @@ fn list_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "brpoplpush" => format!("l{key} l{other} 0.001"),
         "blmpop" => format!("0.001 2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
         "lmpop" => format!("2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
+        _ => return sorted_set_arguments(name, random),
+    })
+}
+
+/// The same for commands on sorted sets.
+fn sorted_set_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
+    let (key, other) = (random.key(), random.key());
+    let score = |random: &mut RandomArgs| format!("{}.{}", random.below(100), random.below(1000));
+    let pairs = |random: &mut RandomArgs| {
+        (0..1 + random.below(4)).map(|_| format!(" {} {}", score(random), random.member())).collect::<String>()
+    };
+    Some(match name {
+        "zadd" => format!("z{key} {}{}", random.pick(&["CH", "GT", "LT", "NX", "CH"]), pairs(random)),
+        "zincrby" => format!("z{key} {} {}", score(random), random.member()),
+        "zrem" => format!("z{key} {} {} {}", random.member(), random.member(), random.member()),
+        "zpopmin" | "zpopmax" => format!("z{key}{}", random.pick(&["", "", " 2", " 0"])),
+        "zmpop" => format!("2 z{key} z{other} {} COUNT {}", random.pick(&["MIN", "MAX"]), 1 + random.below(3)),
+        "bzpopmin" | "bzpopmax" => format!("z{key} z{other} 0.001"),
+        "bzmpop" => format!("0.001 2 z{key} z{other} {} COUNT {}", random.pick(&["MIN", "MAX"]), 1 + random.below(3)),
+        "zremrangebyrank" => format!("z{key} {} {}", random.below(3), random.pick(&["3", "-5"])),
+        "zremrangebyscore" => format!("z{key} {} {}", random.below(100), random.pick(&["(50", "+inf", "90"])),
+        "zremrangebylex" => format!("z{key} {} {}", random.pick(&["-", "[5"]), random.pick(&["(7", "[9"])),
+        "zrangestore" => format!("z{other} z{key} 0 {}", random.below(20)),
+        "zunionstore" | "zinterstore" => {
+            format!("z{other} 2 z{key} {}{} WEIGHTS 0.1 3", random.pick(&["z", "t"]), random.key())
+        }
+        "zdiffstore" => format!("z{other} 2 z{key} t{}", random.key()),
         _ => return None,
     })
 }
@@ -207,7 +234,7 @@ fn every_command_that_writes_comes_back_the_same() {
         let mut client = server.client();
         let now_ms = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
         let mut queued = 0;
-        for number in 0..2000 {
+        for number in 0..3000 {
             if number % 50 == 0 {
                 client.text(&format!("SELECT {}", random.below(DATABASES)));
             }

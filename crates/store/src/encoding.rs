@@ -3,7 +3,7 @@
 use crate::error::{Result, StoreError};
 
 /// The type of a value, as TYPE shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValueType {
     /// A string of bytes.
     String,
@@ -13,11 +13,14 @@ pub enum ValueType {
     Set,
     /// Elements in order, with two ends.
     List,
+    /// Different members in the order of their scores.
+    Zset,
 }
 
 impl ValueType {
     /// All types, in the order of their numbers.
-    pub const ALL: [ValueType; 4] = [ValueType::String, ValueType::Hash, ValueType::Set, ValueType::List];
+    pub const ALL: [ValueType; 5] =
+        [ValueType::String, ValueType::Hash, ValueType::Set, ValueType::List, ValueType::Zset];
 
     /// Redis' name of the type.
     pub fn name(self) -> &'static str {
@@ -26,6 +29,7 @@ impl ValueType {
             ValueType::Hash => "hash",
             ValueType::Set => "set",
             ValueType::List => "list",
+            ValueType::Zset => "zset",
         }
     }
 
@@ -55,6 +59,10 @@ pub(crate) enum Encoding {
     PackedList = 7,
     /// The head of a table of nodes, see `value::list::nodes`.
     NodeList = 8,
+    /// Scores and members in order, see `value::zset::packed`.
+    PackedZset = 9,
+    /// The head of a table of members and of the nodes of a tree, see `value::zset::nodes`.
+    TreeZset = 10,
 }
 
 /// The encodings of hashes.
@@ -79,6 +87,13 @@ pub(crate) enum ListEncoding {
     Nodes,
 }
 
+/// The encodings of sorted sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ZsetEncoding {
+    Packed,
+    Tree,
+}
+
 impl Encoding {
     /// Which encoding of hashes this is; those of other types are refused.
     #[inline]
@@ -91,7 +106,9 @@ impl Encoding {
             | Encoding::PackedSet
             | Encoding::TableSet
             | Encoding::PackedList
-            | Encoding::NodeList => Err(StoreError::WrongType),
+            | Encoding::NodeList
+            | Encoding::PackedZset
+            | Encoding::TreeZset => Err(StoreError::WrongType),
         }
     }
 
@@ -106,7 +123,9 @@ impl Encoding {
             | Encoding::PackedHash
             | Encoding::TableHash
             | Encoding::PackedList
-            | Encoding::NodeList => Err(StoreError::WrongType),
+            | Encoding::NodeList
+            | Encoding::PackedZset
+            | Encoding::TreeZset => Err(StoreError::WrongType),
         }
     }
 
@@ -121,7 +140,26 @@ impl Encoding {
             | Encoding::TableHash
             | Encoding::IntSet
             | Encoding::PackedSet
-            | Encoding::TableSet => Err(StoreError::WrongType),
+            | Encoding::TableSet
+            | Encoding::PackedZset
+            | Encoding::TreeZset => Err(StoreError::WrongType),
+        }
+    }
+
+    /// Which encoding of sorted sets this is; those of other types are refused.
+    #[inline]
+    pub(crate) fn of_zset(self) -> Result<ZsetEncoding> {
+        match self {
+            Encoding::PackedZset => Ok(ZsetEncoding::Packed),
+            Encoding::TreeZset => Ok(ZsetEncoding::Tree),
+            Encoding::String
+            | Encoding::PackedHash
+            | Encoding::TableHash
+            | Encoding::IntSet
+            | Encoding::PackedSet
+            | Encoding::TableSet
+            | Encoding::PackedList
+            | Encoding::NodeList => Err(StoreError::WrongType),
         }
     }
 
@@ -136,6 +174,8 @@ impl Encoding {
             6 => Ok(Encoding::TableSet),
             7 => Ok(Encoding::PackedList),
             8 => Ok(Encoding::NodeList),
+            9 => Ok(Encoding::PackedZset),
+            10 => Ok(Encoding::TreeZset),
             0 => Err(StoreError::damaged("an entry without an encoding")),
             newer => Err(StoreError::newer(format!("a value of encoding {newer}"))),
         }
@@ -148,6 +188,7 @@ impl Encoding {
             Encoding::PackedHash | Encoding::TableHash => ValueType::Hash,
             Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => ValueType::Set,
             Encoding::PackedList | Encoding::NodeList => ValueType::List,
+            Encoding::PackedZset | Encoding::TreeZset => ValueType::Zset,
         }
     }
 
@@ -155,10 +196,13 @@ impl Encoding {
     #[inline]
     pub(crate) fn is_table(self) -> bool {
         match self {
-            Encoding::String | Encoding::PackedHash | Encoding::IntSet | Encoding::PackedSet | Encoding::PackedList => {
-                false
-            }
-            Encoding::TableHash | Encoding::TableSet | Encoding::NodeList => true,
+            Encoding::String
+            | Encoding::PackedHash
+            | Encoding::IntSet
+            | Encoding::PackedSet
+            | Encoding::PackedList
+            | Encoding::PackedZset => false,
+            Encoding::TableHash | Encoding::TableSet | Encoding::NodeList | Encoding::TreeZset => true,
         }
     }
 }

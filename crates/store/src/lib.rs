@@ -1,4 +1,4 @@
-//! The keyspace: databases of strings, hashes, sets and lists, with times to live, in one arena.
+//! The keyspace: databases of strings, hashes, sets, lists and sorted sets, with times to live, in one arena.
 //!
 //! Everything that matters lies in the arena as plain data (root object, tables, entries), so that an image of the arena
 //! is an image of the keyspace. The arena checks every access and this crate bounds every walk: bytes from a damaged
@@ -42,4 +42,5 @@ pub use store::{
 pub use value::hash::{HashMut, HashView};
 pub use value::list::{Element, End, ListMut, ListView};
 pub use value::set::{SetMember, SetMut, SetView};
-pub use value::{declared_limits, hash, list, set, string};
+pub use value::zset::{Cut, Direction, ZsetMut, ZsetView};
+pub use value::{declared_limits, hash, list, set, string, zset};

@@ -11,7 +11,7 @@ use copy_steps::{
 };
 use proptest::prelude::*;
 use quire_store::{
-    CopyProgress, CopyStep, DbId, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, set, string,
+    CopyProgress, CopyStep, DbId, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, set, string, zset,
 };
 
 fn filled(members: usize) -> Store {
@@ -25,6 +25,40 @@ fn fill(store: &mut Store, key: &[u8], members: usize) {
     for number in 0..members {
         set.add(format!("member:{number}").as_bytes()).unwrap();
     }
+}
+
+/// A sorted set whose copy has to be linked when it has all members.
+fn filled_sorted_set(members: usize) -> Store {
+    let mut store = Store::create(config()).unwrap();
+    let mut zset = zset::open_mut(&mut store, DB, b"source").unwrap();
+    for number in 0..members {
+        zset.set(format!("member:{number}").as_bytes(), (number * 7919 % 1000) as f64).unwrap();
+    }
+    drop(zset);
+    store
+}
+
+#[test]
+fn a_copy_of_a_sorted_set_that_is_not_linked_yet_is_none() {
+    let gone: [Event; 2] = [
+        |store| assert!(store.remove(DB, b"source").unwrap()),
+        |store| assert!(store.rename(DB, b"source", b"elsewhere").unwrap()),
+    ];
+    let changed: [Event; 3] = [
+        |store| assert!(zset::open_mut(store, DB, b"source").unwrap().set(b"another", 5.0).unwrap().is_added()),
+        |store| assert!(zset::open_mut(store, DB, b"source").unwrap().set(b"member:5", 7.5).unwrap().is_updated()),
+        |store| assert!(zset::open_mut(store, DB, b"source").unwrap().remove(b"member:77").unwrap()),
+    ];
+    assert_one_value(|| filled_sorted_set(3000), &gone, &changed);
+    for steps in [1, 30, 45, 60, 200] {
+        assert_image_without_copy(|| filled_sorted_set(3000), steps);
+    }
+    let mut store = filled_sorted_set(3000);
+    assert_eq!(begin(&mut store), CopyProgress::UnderWay);
+    make_whole(&mut store);
+    assert_eq!(begin(&mut store), CopyProgress::Done(true));
+    assert!(store.check_value(DB, b"target").unwrap());
+    assert!(store.longest_copy_step() <= BUDGET + 2, "{}", store.longest_copy_step());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use quire_checkpoint::format::{DATA_OFFSET, ImageLayout};
 use quire_device::DiskDirectory;
 use quire_store::list::End;
 use quire_store::{
-    DbId, ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, list, set, string,
+    DbId, ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, list, set, string, zset,
 };
 
 const DB: DbId = DbId(0);
@@ -38,6 +38,12 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
         list.make_room([value.as_slice()]).unwrap();
         list.push(End::Back, &value).unwrap();
         drop(list);
+        for (key, most) in [(&b"tree"[..], 3000), (b"ranks", 100)] {
+            if number < most {
+                let member = format!("member:{number}");
+                zset::open_mut(&mut store, DB, key).unwrap().set(member.as_bytes(), f64::from(number % 17)).unwrap();
+            }
+        }
         for (key, most) in [(b"ints", 500), (b"ends", 5)] {
             if number < most {
                 set::open_mut(&mut store, DB, key).unwrap().add(number.to_string().as_bytes()).unwrap();

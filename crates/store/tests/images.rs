@@ -7,12 +7,13 @@ use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::list::End;
 use quire_store::set::SetOperation;
-use quire_store::{DbId, ExpiryChange, SetMember, Store, StoreError, hash, list, set, string};
+use quire_store::zset::{self, Aggregate};
+use quire_store::{Cut, DbId, Direction, ExpiryChange, SetMember, Store, StoreError, hash, list, set, string};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;
 
-/// Some of everything: strings of all sizes, packed and large hashes, sets and lists of every encoding, keys that expire, long keys, tables being freed.
+/// Some of everything: strings of all sizes, packed and large hashes, sets, lists and sorted sets of every encoding, keys that expire, long keys, tables being freed.
 fn varied() -> Store {
     let mut store = Store::create(config()).unwrap();
     store.set_now_ms(NOW_MS);
@@ -26,9 +27,11 @@ fn varied() -> Store {
         add(&mut store, b"members", key.as_bytes());
         add(&mut store, b"ints", (number * 7).to_string().as_bytes());
         push(&mut store, b"chain", &vec![b'x'; number as usize]);
+        give_score(&mut store, b"tree", key.as_bytes(), (number * 77 % 400) as f64);
         if number < 60 {
             add(&mut store, b"words", key.as_bytes());
             push(&mut store, b"row", key.as_bytes());
+            give_score(&mut store, b"ranks", key.as_bytes(), number as f64 / 3.0);
         }
     }
     string::set(&mut store, DB, &[b'k'; 10_000], &[b'v'; 50_000], ExpiryChange::Clear).unwrap();
@@ -44,6 +47,10 @@ fn push(store: &mut Store, key: &[u8], element: &[u8]) {
     let mut list = list::open_mut(store, DbId(1), key).unwrap();
     list.make_room([element]).unwrap();
     list.push(End::Back, element).unwrap();
+}
+
+fn give_score(store: &mut Store, key: &[u8], member: &[u8], score: f64) {
+    zset::open_mut(store, DbId(1), key).unwrap().set(member, score).unwrap();
 }
 
 #[test]
@@ -135,6 +142,7 @@ fn use_everything(store: &mut Store) {
     }
     use_sets(store);
     use_lists(store);
+    use_sorted_sets(store);
     let _ = hash::random_fields(store, DbId(1), b"large", 50, true, &mut |_, _| {});
     let _ = hash::scan(store, DbId(1), b"large", 0, 1000, &mut |_, _| {});
     let _ = store.copy(DbId(1), b"large", DB, b"copy", true);
@@ -213,6 +221,44 @@ fn use_lists(store: &mut Store) {
     }
 }
 
+/// Every operation on sorted sets.
+fn use_sorted_sets(store: &mut Store) {
+    let keys = [b"tree".as_slice(), b"ranks", b"large"];
+    for key in keys {
+        if let Ok(zset) = zset::view(store, DbId(1), key) {
+            let _ = zset.range(0..u64::MAX, Direction::Up, |_, _| true);
+            let _ = zset.range(7..90, Direction::Down, |_, _| true);
+            let _ = zset.ranks_between(&Cut::BelowScore(20.0), &Cut::UpToScore(50.0));
+            let _ = zset.rank_of(&Cut::UpToMember(b"key:5"));
+            let _ = zset.rank(b"key:5");
+            let _ = zset.scan(0, 50, &mut |_, _| {});
+        }
+        for number in (0..400).step_by(11) {
+            let member = format!("key:{number}");
+            let Ok(mut zset) = zset::open_mut(store, DbId(1), key) else { continue };
+            let _ = zset.set(member.as_bytes(), f64::from(number * 3));
+            let _ = zset.set(format!("new:{number}").as_bytes(), f64::from(number));
+            let _ = zset.remove(format!("key:{}", number + 1).as_bytes());
+        }
+        let _ = zset::random_members(store, DbId(1), key, 30, true, &mut |_, _| {});
+        let _ = store.copy(DbId(1), key, DbId(5), key, true);
+        let _ = store.digest_value(DbId(1), key);
+        let _ = store.memory_usage(DbId(1), key);
+        if let Ok(mut zset) = zset::open_mut(store, DbId(1), key) {
+            let _ = zset.pop(Direction::Down, 5, &mut |_, _| {});
+            let _ = zset.remove_ranks(5..20);
+            let _ = zset.set(&[b'm'; 100], 7.0);
+        }
+    }
+    for how in [SetOperation::Intersection, SetOperation::Union, SetOperation::Difference] {
+        let sources = [&b"tree"[..], b"ranks", b"members"];
+        if let Ok(operands) = zset::operands(store, DbId(1), sources.into_iter()) {
+            let _ = zset::store_combination(store, DbId(1), b"to", how, Aggregate::Sum, &operands);
+        }
+    }
+    let _ = zset::store_range(store, DbId(1), b"ranks", b"tree", 5..50);
+}
+
 /// Opens a store after `change` was made to the first place in it that holds `mark`.
 fn with_bytes_changed(store: &mut Store, mark: &[u8], change: impl FnOnce(&mut [u8])) -> Store {
     let mut image = image_of(store);
@@ -247,7 +293,7 @@ fn encodings_of_a_newer_version_are_refused_as_such() {
         |store, key| (0..300).for_each(|n| _ = hash::set(store, DB, key, format!("{n}").as_bytes(), b"").unwrap()),
     ];
     for make in makers {
-        for (encoding, is_newer) in [(9, true), (255, true), (0, false)] {
+        for (encoding, is_newer) in [(11, true), (255, true), (0, false)] {
             let mut store = Store::create(config()).unwrap();
             make(&mut store, key);
             let mut store = with_encoding(&mut store, key, encoding);

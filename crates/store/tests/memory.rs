@@ -2,7 +2,7 @@
 //! next write all the same.
 
 use quire_store::list::End;
-use quire_store::{DbId, Store, StoreConfig, StoreError, hash, list, set};
+use quire_store::{DbId, Store, StoreConfig, StoreError, hash, list, set, zset};
 
 const DB: DbId = DbId(0);
 
@@ -49,6 +49,17 @@ fn members_take_the_memory_of_a_hash_that_was_deleted_and_is_not_freed_yet() {
     for number in 0..count * 9 / 10 {
         let member = format!("{number:0500}");
         assert!(set::open_mut(&mut store, DB, b"new").unwrap().add(member.as_bytes()).unwrap());
+    }
+}
+
+#[test]
+fn members_with_scores_take_the_memory_of_a_hash_that_was_deleted_and_is_not_freed_yet() {
+    let mut store = small();
+    let count = fill(&mut store, b"old", &[1; 500]);
+    store.remove(DB, b"old").unwrap();
+    for number in 0..count * 9 / 10 {
+        let (member, score) = (format!("{number:0480}"), f64::from(number.wrapping_mul(2_654_435_761)));
+        assert!(zset::open_mut(&mut store, DB, b"new").unwrap().set(member.as_bytes(), score).unwrap().is_added());
     }
 }
 

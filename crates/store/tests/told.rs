@@ -4,10 +4,13 @@
 use proptest::prelude::*;
 use quire_store::list::End;
 use quire_store::set::SetOperation;
-use quire_store::{DbId, EncodingLimits, ExpiryChange, Store, StoreConfig, StoreError, hash, list, set, string};
+use quire_store::zset::{self, Aggregate};
+use quire_store::{
+    DbId, Direction, EncodingLimits, ExpiryChange, Store, StoreConfig, StoreError, hash, list, set, string,
+};
 
 const DB: DbId = DbId(0);
-const KEYS: [&[u8]; 4] = [b"first", b"second", b"third", b"fourth"];
+const KEYS: [&[u8]; 5] = [b"first", b"second", b"third", b"fourth", b"fifth"];
 const WATCHER: u64 = 7;
 
 #[derive(Clone, Debug)]
@@ -30,6 +33,31 @@ enum Op {
     Pop(usize),
     Union,
     List(ListOp),
+    Zset(ZsetOp),
+}
+
+#[derive(Clone, Debug)]
+enum ZsetOp {
+    Set(u8, usize, i8),
+    Add(u8, f64),
+    Remove(u8, usize),
+    RemoveRanks(u64, u64),
+    Pop(Direction, u64),
+    Union,
+    Range(u64, u64),
+}
+
+fn zset_op() -> impl Strategy<Value = ZsetOp> {
+    let direction = prop_oneof![Just(Direction::Up), Just(Direction::Down)];
+    prop_oneof![
+        5 => (0u8..12, len(), any::<i8>()).prop_map(|(member, len, score)| ZsetOp::Set(member, len, score)),
+        2 => (0u8..12, -10.0..10.0).prop_map(|(member, by)| ZsetOp::Add(member, by)),
+        1 => (0u8..12, len()).prop_map(|(member, len)| ZsetOp::Remove(member, len)),
+        1 => (0u64..6, 0u64..4).prop_map(|(start, len)| ZsetOp::RemoveRanks(start, len)),
+        1 => (direction, 0u64..3).prop_map(|(from, count)| ZsetOp::Pop(from, count)),
+        1 => Just(ZsetOp::Union),
+        1 => (0u64..6, 0u64..6).prop_map(|(start, len)| ZsetOp::Range(start, len)),
+    ]
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +117,10 @@ fn op() -> impl Strategy<Value = Op> {
         list_op().prop_map(Op::List),
         list_op().prop_map(Op::List),
         list_op().prop_map(Op::List),
+        zset_op().prop_map(Op::Zset),
+        zset_op().prop_map(Op::Zset),
+        zset_op().prop_map(Op::Zset),
+        zset_op().prop_map(Op::Zset),
     ]
 }
 
@@ -118,6 +150,7 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
         Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}).map(drop),
         Op::Union => set::store_combination(store, DB, key, SetOperation::Union, KEYS.into_iter()).map(drop),
         Op::List(ref op) => run_on_list(store, key, op),
+        Op::Zset(ref op) => run_on_zset(store, key, op),
     }
 }
 
@@ -151,13 +184,33 @@ fn run_on_list(store: &mut Store, key: &[u8], op: &ListOp) -> Result<(), StoreEr
     }
 }
 
-/// A store whose keys begin as a string, a hash, a set and a list, with room for little more if `full`.
+fn run_on_zset(store: &mut Store, key: &[u8], op: &ZsetOp) -> Result<(), StoreError> {
+    match *op {
+        ZsetOp::Set(member, len, score) => {
+            zset::open_mut(store, DB, key)?.set(&name(member, len), f64::from(score)).map(drop)
+        }
+        ZsetOp::Add(member, by) => {
+            zset::open_mut(store, DB, key)?.update(&name(member, 0), |score| Some(score.unwrap_or(0.0) + by)).map(drop)
+        }
+        ZsetOp::Remove(member, len) => zset::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
+        ZsetOp::RemoveRanks(start, len) => zset::open_mut(store, DB, key)?.remove_ranks(start..start + len).map(drop),
+        ZsetOp::Pop(from, count) => zset::open_mut(store, DB, key)?.pop(from, count, &mut |_, _| {}).map(drop),
+        ZsetOp::Union => {
+            let operands = zset::operands(store, DB, KEYS[2..5].iter().copied().filter(|other| *other != KEYS[3]))?;
+            zset::store_combination(store, DB, key, SetOperation::Union, Aggregate::Sum, &operands).map(drop)
+        }
+        ZsetOp::Range(start, len) => zset::store_range(store, DB, key, KEYS[4], start..start + len).map(drop),
+    }
+}
+
+/// A store whose keys begin as a string, a hash, a set, a list and a sorted set, with room for little more if `full`.
 fn store(full: bool) -> Store {
     let limits = EncodingLimits::default()
         .with(&hash::MAX_PACKED_FIELDS, 4)
         .with(&set::MAX_INTS, 4)
         .with(&set::MAX_PACKED_MEMBERS, 6)
-        .with(&list::MAX_NODE, 4);
+        .with(&list::MAX_NODE, 4)
+        .with(&zset::MAX_PACKED_MEMBERS, 4);
     let config = StoreConfig {
         max_memory_bytes: 4 << 20,
         budget_bytes: 1 << 20,
@@ -171,6 +224,7 @@ fn store(full: bool) -> Store {
     hash::set(&mut store, DB, KEYS[1], b"f", b"3").unwrap();
     set::open_mut(&mut store, DB, KEYS[2]).unwrap().add(b"5").unwrap();
     list::open_mut(&mut store, DB, KEYS[3]).unwrap().push(End::Back, b"7").unwrap();
+    zset::open_mut(&mut store, DB, KEYS[4]).unwrap().set(b"9", 9.5).unwrap();
     if full {
         fill(&mut store);
     }
@@ -214,6 +268,13 @@ fn state(store: &mut Store) -> Vec<(String, Option<Option<i64>>)> {
             if let Ok(list) = list::view(store, DB, key) {
                 let len = list.len().unwrap();
                 list.range(0..len, |element| parts.push(format!("{element:?}"))).unwrap();
+            }
+            if let Ok(zset) = zset::view(store, DB, key) {
+                let show = |score, member: &[u8]| {
+                    parts.push(format!("{member:?} {score:?}"));
+                    true
+                };
+                zset.range(0..u64::MAX, Direction::Up, show).unwrap();
             }
             (shown + &parts.join(","), store.expiry(DB, key).unwrap())
         })

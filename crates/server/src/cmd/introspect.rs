@@ -283,6 +283,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::Hash => names.push("@hash"),
         CommandGroup::Set => names.push("@set"),
         CommandGroup::List => names.push("@list"),
+        CommandGroup::SortedSet => names.push("@sortedset"),
         CommandGroup::Transactions => names.push("@transaction"),
         CommandGroup::PubSub => names.push("@pubsub"),
         CommandGroup::Connection => names.push("@connection"),

@@ -4,6 +4,7 @@
 
 pub mod bits;
 pub mod blocking_lists;
+pub mod blocking_zsets;
 mod client_filter;
 pub mod clients;
 pub mod config;
@@ -13,6 +14,7 @@ pub mod debug;
 pub mod expire;
 pub mod hashes;
 pub mod introspect;
+mod key_waits;
 pub mod keys;
 pub mod lcs;
 pub mod lists;
@@ -27,3 +29,6 @@ pub mod sets;
 pub mod strings;
 pub mod transactions;
 pub mod wait;
+pub mod zset_algebra;
+pub mod zset_ranges;
+pub mod zsets;

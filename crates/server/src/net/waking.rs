@@ -2,8 +2,6 @@
 //!
 //! Relies on `blocked` for which client waits for what. Each event is announced here by the part of the loop that sees it.
 
-use quire_store::ValueType;
-
 use super::engine::Engine;
 use super::exchange::go_on;
 use super::worker::Worker;
@@ -82,8 +80,8 @@ impl Engine {
         while let Some((db, key)) = self.worker.store.next_ready_key() {
             let mut after = None;
             // Damage of a key is told to the client that uses it.
-            while matches!(self.worker.store.kind(db, &key), Ok(Some(ValueType::List)))
-                && let Some((place, id)) = self.worker.state.blocked.keys.next_on(db, &key, after)
+            while let Ok(Some(kind)) = self.worker.store.kind(db, &key)
+                && let Some((place, id)) = self.worker.state.blocked.keys.next_on(db, &key, kind, after)
             {
                 after = Some(place);
                 // One that something else keeps from being served comes by itself when that ends, and is not to cost time until then.

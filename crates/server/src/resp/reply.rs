@@ -1,9 +1,9 @@
-//! Writes replies in RESP2 or RESP3 straight into an output buffer. Relies only on `itoa` for integers.
+//! Writes replies in RESP2 or RESP3 straight into an output buffer. Relies only on `itoa` and on the store for numbers in text.
 //!
 //! Types that RESP2 lacks are written as what Redis sends to RESP2 clients instead: a map as a flat array, a set as
 //! an array, a double as a bulk string, a boolean as 0 or 1.
 
-use std::fmt::Write as _;
+use quire_store::numbers;
 
 /// The protocol that a client speaks; RESP2 until `HELLO 3`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -229,15 +229,7 @@ impl Reply {
 
     /// A double.
     pub fn double(&mut self, value: f64) {
-        let mut text = String::with_capacity(24);
-        if value.is_nan() {
-            text.push_str("nan");
-        } else if value.is_infinite() {
-            text.push_str(if value > 0.0 { "inf" } else { "-inf" });
-        } else {
-            // The shortest text that reads back as the same number.
-            let _ = write!(text, "{value}");
-        }
+        let text = numbers::format_f64(value);
         if self.is_resp3() {
             self.line(b',', text.as_bytes());
         } else {

@@ -15,6 +15,7 @@ pub mod server;
 pub mod sets;
 pub mod strings;
 pub mod transactions;
+pub mod zsets;
 
 /// The specifications of all families.
 pub static ALL: &[&[CommandSpec]] = &[
@@ -23,6 +24,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     hashes::SPECS,
     sets::SPECS,
     lists::SPECS,
+    zsets::SPECS,
     keys::SPECS,
     expire::SPECS,
     databases::SPECS,

@@ -485,3 +485,20 @@ impl Client {
         silent && self.input.is_empty()
     }
 }
+
+/// Sends a request that waits for keys, and waits until it does.
+pub fn wait(admin: &mut Client, client: &mut Client, line: &str) {
+    let before = blocked(admin);
+    client.send(request(line));
+    eventually("it waits", || blocked(admin) == before + 1);
+}
+
+/// Clients that wait.
+pub fn blocked(admin: &mut Client) -> u64 {
+    admin.info("blocked_clients").parse().unwrap()
+}
+
+/// Keys on which clients wait.
+pub fn awaited(admin: &mut Client) -> String {
+    admin.info("total_blocking_keys")
+}

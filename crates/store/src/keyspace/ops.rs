@@ -53,6 +53,7 @@ pub(crate) fn no_copy_step(_: &mut Heap, _: &mut TableCopy, _: usize) -> Result<
 
 /// For encodings whose values are the heads of tables of objects.
 pub(crate) fn copy_table_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) -> Result<usize> {
+    copy.link_nothing();
     copy.step(heap, budget)
 }
 

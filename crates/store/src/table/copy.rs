@@ -1,15 +1,18 @@
 //! Copying a table of objects that own no others, in steps.
 //!
+//! Where its objects have handles of one another (the head has a root then), the copies have those of the source's objects until
+//! the table's owner has linked them: from the root on, object after object.
+//!
 //! Relies on the caller that the source stays as it is between two steps.
 
-use quire_arena::Handle;
+use quire_arena::{Arena, Handle};
 
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::table::{Hash, TableHead, item_hash};
 
 /// Bytes that weigh as much in a step's budget as an item: to copy so many takes about as long as to make an object.
-const WEIGHT_BYTES: u64 = 1024;
+pub(crate) const WEIGHT_BYTES: u64 = 1024;
 
 /// A copy of a table that is being made.
 #[derive(Debug)]
@@ -22,17 +25,24 @@ pub(crate) struct TableCopy {
     copied: usize,
     /// Kept for its capacity.
     batch: Vec<(u16, Handle)>,
+    /// Objects of the source whose copies are yet to be linked, and what of the last one is; they lie on a way from the root.
+    unlinked: Vec<(Handle, usize)>,
+    /// How many objects were found that have to be linked.
+    found: u64,
 }
 
 /// What copying a table costs, in units of a step's budget, about.
 pub(crate) fn cost(source: &TableHead) -> u64 {
-    let items = source.count.saturating_add(u64::from(source.buckets()));
-    items.saturating_add(source.item_bytes / WEIGHT_BYTES)
+    let items = source.count.saturating_add(source.item_bytes / WEIGHT_BYTES);
+    // What is linked is compared with its copy, which takes about as long as copying it did.
+    let links = if source.root.is_null() { 0 } else { items };
+    items.saturating_add(links).saturating_add(u64::from(source.buckets()))
 }
 
 impl TableCopy {
     pub(crate) fn new(source: TableHead) -> TableCopy {
-        TableCopy { source, target: TableHead::default(), bucket: 0, copied: 0, batch: Vec::new() }
+        let unlinked = if source.root.is_null() { Vec::new() } else { vec![(source.root, 0)] };
+        TableCopy { source, target: TableHead::default(), bucket: 0, copied: 0, batch: Vec::new(), unlinked, found: 1 }
     }
 
     pub(crate) fn source(&self) -> &TableHead {
@@ -45,7 +55,52 @@ impl TableCopy {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
+        self.has_all_items() && self.unlinked.is_empty()
+    }
+
+    /// Whether every item has its copy.
+    pub(crate) fn has_all_items(&self) -> bool {
         self.bucket >= self.source.buckets()
+    }
+
+    /// The object of the source whose copy is to be linked next, and its first link that the copy has not. All items are copied.
+    pub(crate) fn next_unlinked(&mut self) -> Option<(Handle, usize)> {
+        self.unlinked.pop()
+    }
+
+    /// Has the copy of an object of the source be linked later, from one of its links on.
+    pub(crate) fn link_later(&mut self, object: Handle, first: usize) -> Result<()> {
+        self.found = self.found.saturating_add(u64::from(first == 0));
+        if self.found > self.source.count {
+            return Err(StoreError::damaged("a table's items are linked more often than there are items"));
+        }
+        self.unlinked.push((object, first));
+        Ok(())
+    }
+
+    /// No items have handles of others, whatever the source's head says.
+    pub(crate) fn link_nothing(&mut self) {
+        self.unlinked.clear();
+    }
+
+    /// Says from which copy the links lead on.
+    pub(crate) fn set_root(&mut self, copy: Handle) {
+        self.target.root = copy;
+    }
+
+    /// The copy of an item; `is_copy` tells it from others of the same hash.
+    pub(crate) fn counterpart(
+        &self,
+        arena: &Arena,
+        item: Handle,
+        mut is_copy: impl FnMut(Handle) -> Result<bool>,
+    ) -> Result<Handle> {
+        let low = item_hash(arena, item)?;
+        let missing = || StoreError::damaged("an item that is not in its table");
+        let tag = self.source.tag_of(arena, low, item)?.ok_or_else(missing)?;
+        let found =
+            self.target.find(arena, Hash { low, tag }, |copy| Ok(item_hash(arena, copy)? == low && is_copy(copy)?))?;
+        found.ok_or_else(missing)
     }
 
     /// Bytes that the copy takes so far.
@@ -57,13 +112,13 @@ impl TableCopy {
     /// which exceeds the budget by the last item at most. What is copied so far is in the target, whether this fails or not.
     pub(crate) fn step(&mut self, heap: &mut Heap, budget: usize) -> Result<usize> {
         let mut spent = 0;
-        while spent < budget && !self.is_complete() {
+        while spent < budget && !self.has_all_items() {
             let mut batch = std::mem::take(&mut self.batch);
             let done = self.copy_bucket(heap, &mut batch, budget - spent);
             self.batch = batch;
             spent += done?;
         }
-        if self.is_complete() && self.target.count != self.source.count {
+        if self.has_all_items() && self.target.count != self.source.count {
             return Err(StoreError::damaged("a table holds fewer items than it says"));
         }
         Ok(spent)

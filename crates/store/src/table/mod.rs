@@ -62,7 +62,8 @@ pub(crate) struct TableHead {
     pub(crate) split: u32,
     /// Buckets in overflow chains.
     pub(crate) overflow: u32,
-    pub(crate) spare: u32,
+    /// For the owner's use: an item that leads to others of the table, null if each stands alone.
+    pub(crate) root: Handle,
 }
 
 const _: () = assert!(size_of::<TableHead>() == TableHead::BYTES);
@@ -182,6 +183,24 @@ impl TableHead {
                     return Ok(Some(item));
                 }
                 mask &= mask - 1;
+            }
+            match BucketRef::overflow(bucket) {
+                None => return Ok(None),
+                Some(next) => bucket = next.read(arena)?,
+            }
+        }
+        Err(endless_chain())
+    }
+
+    /// The tag by which an item of this hash is in the table, if it is.
+    pub(crate) fn tag_of(&self, arena: &Arena, hash: u32, item: Handle) -> Result<Option<u16>> {
+        if self.directory.is_null() {
+            return Ok(None);
+        }
+        let mut bucket = self.place(arena, self.index(hash))?.read(arena)?;
+        for _ in 0..MAX_CHAIN {
+            if let Some((tag, _)) = bucket.iter().find(|&(_, other)| other == item) {
+                return Ok(Some(tag));
             }
             match BucketRef::overflow(bucket) {
                 None => return Ok(None),

@@ -5,6 +5,7 @@ pub mod list;
 pub mod set;
 pub mod string;
 mod varint;
+pub mod zset;
 
 use quire_arena::Handle;
 
@@ -31,6 +32,8 @@ fn ops(encoding: Encoding) -> &'static Ops {
         Encoding::TableSet => &set::TABLE_OPS,
         Encoding::PackedList => &list::PACKED_OPS,
         Encoding::NodeList => &list::NODES_OPS,
+        Encoding::PackedZset => &zset::PACKED_OPS,
+        Encoding::TreeZset => &zset::TREE_OPS,
     }
 }
 
@@ -41,6 +44,7 @@ pub fn declared_limits() -> impl Iterator<Item = &'static EncodingLimit> {
         ValueType::Hash => hash::limits::ALL,
         ValueType::Set => set::limits::ALL,
         ValueType::List => list::limits::ALL,
+        ValueType::Zset => zset::limits::ALL,
     };
     ValueType::ALL.into_iter().flat_map(of)
 }

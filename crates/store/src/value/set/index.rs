@@ -66,7 +66,7 @@ impl<'a> PackedIndex<'a> {
 }
 
 /// A set that is asked about many members.
-pub(super) struct Lookup<'v, 'a> {
+pub(in crate::value) struct Lookup<'v, 'a> {
     set: &'v SetView<'a>,
     index: Option<PackedIndex<'a>>,
     /// Of a set of integers: where the search for the next one begins. Another such set is walked through in the same order.
@@ -75,7 +75,7 @@ pub(super) struct Lookup<'v, 'a> {
 
 impl<'v, 'a> Lookup<'v, 'a> {
     /// Prepares for about so many look-ups.
-    pub(super) fn new(set: &'v SetView<'a>, lookups: usize) -> Result<Self> {
+    pub(in crate::value) fn new(set: &'v SetView<'a>, lookups: usize) -> Result<Self> {
         let index = match set.body() {
             Some(&SetValue::Packed(bytes)) if lookups >= LEAST && packed::count(bytes)? >= LEAST => {
                 Some(PackedIndex::of(bytes)?)
@@ -87,7 +87,7 @@ impl<'v, 'a> Lookup<'v, 'a> {
 
     /// Whether the set has this member.
     #[inline]
-    pub(super) fn contains(&self, member: &SetMember<'_>) -> Result<bool> {
+    pub(in crate::value) fn contains(&self, member: &SetMember<'_>) -> Result<bool> {
         match (&self.index, self.set.body(), member) {
             (Some(index), ..) => Ok(index.contains(member.text(&mut itoa::Buffer::new()))),
             (None, Some(SetValue::Ints(ints)), SetMember::Int(number)) => {

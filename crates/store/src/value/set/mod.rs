@@ -35,6 +35,8 @@ use crate::table::check::check_items;
 use ints::Ints;
 use view::SetValue;
 
+pub(in crate::value) use index::Lookup as SetLookup;
+
 pub use algebra::{SetOperation, combine};
 pub use limits::{MAX_INTS, MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use store::{MemberBuffer, store_combination};

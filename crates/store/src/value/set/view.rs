@@ -219,7 +219,7 @@ pub(super) fn views_of<'a>(keyspace: &'a Keyspace, entries: &[Option<Entry>]) ->
 }
 
 impl<'a> SetView<'a> {
-    fn of(keyspace: &'a Keyspace, entry: Option<Entry>) -> Result<SetView<'a>> {
+    pub(in crate::value) fn of(keyspace: &'a Keyspace, entry: Option<Entry>) -> Result<SetView<'a>> {
         let body = entry.map(|entry| SetValue::read(keyspace.arena(), &entry)).transpose()?;
         Ok(SetView { keyspace, body })
     }
