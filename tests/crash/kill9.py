@@ -3,7 +3,8 @@
 Each round restarts the server on what the round before left, checks the digest, then has four clients update keys
 while a save runs, and kills the server at a random instant. The digest is recorded in the same transaction as the cut,
 so that it describes the image and nothing else. Which image counts is not asked of the server: the file has a new
-identity exactly when the rename of the new image has happened. With incremental saves the same holds of the newest delta.
+identity exactly when the rename of the new image has happened. With incremental saves the same holds of the newest delta. In every fourth
+round the kill falls into, or after, the full save that takes the place of a full chain.
 """
 
 import os
@@ -18,7 +19,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import harness
 
 BATCH = 64
-INCREMENTAL = ["--checkpoint-incremental", "yes", "--checkpoint-max-deltas", "3"]
+MOST_DELTAS = 3
+INCREMENTAL = ["--checkpoint-incremental", "yes", "--checkpoint-max-deltas", str(MOST_DELTAS)]
 # So many keys change between two incremental saves.
 CHANGED_KEYS = 200
 # So many rounds more than asked for are tried to have a kill fall into a save.
@@ -97,6 +99,10 @@ def links(path):
     return {each: identity(os.path.join(directory, each)) for each in names if ".tmp" not in each}
 
 
+def deltas(path):
+    return len(links(path)) - 1
+
+
 def is_published(path, before):
     """Whether there is an image or a delta that was not there. A delta that is gone was replaced by an image."""
     return any(before.get(name) != found for name, found in links(path).items() if found is not None)
@@ -134,7 +140,7 @@ def time_of_a_save(connection):
 def campaign(options, keys, incremental_share):
     """Rounds on `keys` keys, of which so large a share runs with incremental saves."""
     dice = random.Random(options.seed)
-    outcome = {"old image": 0, "new image": 0, "save still running": 0, "with deltas": 0}
+    outcome = {"old image": 0, "new image": 0, "save still running": 0, "with deltas": 0, "instead of a chain": 0}
     with harness.scratch() as directory:
         with harness.Quire(options.quire, directory) as server:
             connection = server.ready()
@@ -145,12 +151,15 @@ def campaign(options, keys, incremental_share):
             server.kill9()
         number = 0
         while number < options.rounds or number < options.rounds + MORE_ROUNDS and not outcome["save still running"]:
+            replaces_chain = number % 4 == 1 and incremental_share > 0
             # The first one is incremental if any is: its saves leave deltas for sure.
-            incremental = dice.random() < incremental_share or number == 0 < incremental_share
-            expected, kind, running = one_round(options, directory, path, expected, save_s, dice, number, keys, incremental)
+            incremental = dice.random() < incremental_share or replaces_chain or number == 0 < incremental_share
+            saves = saves_before_kill(dice, number, incremental, replaces_chain)
+            expected, kind, running, is_chain_full = one_round(options, directory, path, expected, save_s, dice, number, keys, saves)
             outcome[kind] += 1
             outcome["save still running"] += running
-            outcome["with deltas"] += len(links(path)) > 1
+            outcome["with deltas"] += deltas(path) > 0
+            outcome["instead of a chain"] += is_chain_full
             number += 1
         with harness.Quire(options.quire, directory) as server:
             check(server.ready(), expected, "after the last round")
@@ -159,6 +168,7 @@ def campaign(options, keys, incremental_share):
         verify(options.quire, path)
     assert outcome["save still running"] > 0, f"no kill fell into a save: {outcome}"
     assert incremental_share == 0 or outcome["with deltas"] > 0, f"no kill left a delta: {outcome}"
+    assert incremental_share == 0 or outcome["instead of a chain"] > 0, f"no save took the place of a full chain: {outcome}"
     return f"{number} rounds of {keys} keys: {outcome}, a save takes {save_s:.2f} s, seed {options.seed}"
 
 
@@ -167,11 +177,28 @@ def check(connection, expected, when):
     assert digest == expected, f"{when}: digest {digest}, the image's is {expected}"
 
 
-def one_round(options, directory, path, expected, save_s, dice, number, keys, incremental):
-    changed_keys = min(keys, CHANGED_KEYS) if incremental else keys
-    settings = [*INCREMENTAL, "--restore-mode", dice.choice(["map", "load"])] if incremental else []
+def saves_before_kill(dice, number, incremental, replaces_chain):
+    """How many saves there are before the one that is killed; None if they are not incremental, -1 for as many as fill the chain."""
+    if replaces_chain:
+        return -1
     # An image comes first where there is none that deltas may follow.
-    saves = (dice.randrange(1, 4) if number else 3) if incremental else 0
+    return (dice.randrange(1, 4) if number else 3) if incremental else None
+
+
+def saved_before_kill(connection, path, saves):
+    """The digests of the saves before the one that is killed."""
+    # An image, and all deltas that may be over it.
+    most = saves if saves >= 0 else MOST_DELTAS + 1
+    while most > 0 and (saves >= 0 or deltas(path) < MOST_DELTAS):
+        yield cut_with_digest(connection)
+        info = connection.wait_saved()
+        assert info["rdb_last_bgsave_status"] == "ok", info
+        most -= 1
+
+
+def one_round(options, directory, path, expected, save_s, dice, number, keys, saves):
+    changed_keys = keys if saves is None else min(keys, CHANGED_KEYS)
+    settings = [] if saves is None else [*INCREMENTAL, "--restore-mode", dice.choice(["map", "load"])]
     with harness.Quire(options.quire, directory, *settings) as server:
         connection = server.ready()
         check(connection, expected, f"round {number}")
@@ -186,11 +213,10 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, in
             time.sleep(dice.uniform(0.05, 0.3))
             # Before that the cut would be put off, and hold later writes, too.
             connection.wait_restored()
-            for _ in range(saves):
-                expected = cut_with_digest(connection)
-                info = connection.wait_saved()
-                assert info["rdb_last_bgsave_status"] == "ok", info
+            for digest in saved_before_kill(connection, path, saves or 0):
+                expected = digest
             before = links(path)
+            is_chain_full = len(before) - 1 == MOST_DELTAS
             at_cut = cut_with_digest(connection)
             # With four writers a save takes longer than at rest, as a rule: on a machine that stalls for a while, any save may take
             # longer than all others. So every third kill waits for the save's file, not for a time.
@@ -206,8 +232,8 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, in
         published = is_published(path, before)
         temporary = has_temporary(directory)
     if published:
-        return at_cut, "new image", 0
-    return expected, "old image", int(temporary)
+        return at_cut, "new image", 0, is_chain_full
+    return expected, "old image", int(temporary), is_chain_full
 
 
 def verify(quire, path):

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 /// How often each campaign crashes what it is about.
 pub struct Rounds {
-    /// The server with images of 3M keys of 1000 B.
+    /// The server with images of 3M keys of 1000 B; and as often with incremental saves of 300,000.
     pub saves: u32,
     /// The server with the log of writes.
     pub log: u32,

@@ -69,15 +69,15 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Run the crash campaigns at full size: kill -9 of the server (50 rounds of saves of 3M keys, 200 of the log of
-    /// writes), of a mount's daemon and of PostgreSQL and Redis on it, of processes that share an SQLite database (100), and power
+    /// Run the crash campaigns at full size: kill -9 of the server (100 rounds of saves of 3M keys, 100 of incremental ones and of those
+    /// that replace a chain, 200 of the log of writes), of a mount's daemon and of PostgreSQL and Redis on it, of processes that share an SQLite database (100), and power
     /// cuts at every flush under a mount
     Crash {
         /// Only the campaign whose name contains this: saves, log, mount, power, sqlite
         #[arg(long)]
         only: Option<String>,
-        /// Rounds with saves
-        #[arg(long, default_value_t = 50)]
+        /// Rounds with saves, and as many with incremental saves
+        #[arg(long, default_value_t = 100)]
         rounds: u32,
         /// Rounds with the log
         #[arg(long, default_value_t = 200)]

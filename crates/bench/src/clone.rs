@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use quire_sys::thread;
 use serde_json::json;
 
 use crate::experiment::{BinaryArgs, CommonArgs, Experiment};
@@ -47,6 +48,9 @@ pub struct CloneArgs {
     /// Seconds of each phase at least; a scan is always whole [default: 15, quick: 2]
     #[arg(long)]
     seconds: Option<u64>,
+    /// By how many nice values the clone runs behind other programs (0..19), and in every phase the client that scans does
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=19))]
+    clone_nice: u8,
     #[command(flatten)]
     binary: BinaryArgs,
     /// First of the ports to use
@@ -157,6 +161,7 @@ impl Experiment for CloneArgs {
         report.scale.insert("keys".into(), json!(self.keys()));
         report.scale.insert("value_bytes".into(), json!(self.value_bytes));
         report.scale.insert("writes_per_s".into(), json!(self.rate));
+        report.scale.insert("clone_nice".into(), json!(self.clone_nice));
         add_figures(results, report);
     }
 }
@@ -180,7 +185,9 @@ fn in_clone(
 ) -> anyhow::Result<(PhaseResult, CloneResult)> {
     let image = image.display().to_string();
     let port = args.port + 1;
-    let mut clone = Server::start_told(program, port, dir, &[], &["--clone", &image, "--read-only"])?;
+    let nice = args.clone_nice.to_string();
+    let words = ["--clone", &image, "--read-only", "--clone-nice", &nice];
+    let mut clone = Server::start_told(program, port, dir, &[], &words)?;
     let mut control = clone.ready()?;
     let mut request = Vec::new();
     requests::push_get(&mut request, args.keys() / 2);
@@ -215,7 +222,8 @@ fn under_writes(args: &CloneArgs, scanned: Option<u16>) -> anyhow::Result<PhaseR
         std::thread::sleep(WARM_UP);
         let began = Instant::now();
         let scans = match scanned {
-            Some(port) => scans(port, args.keys(), args.phase()),
+            // In a thread of its own, whose priority goes with it.
+            Some(port) => scope.spawn(move || scans(args, port)).join().expect("the scan does not panic"),
             None => {
                 std::thread::sleep(args.phase());
                 Ok(0.0)
@@ -236,8 +244,13 @@ fn under_writes(args: &CloneArgs, scanned: Option<u16>) -> anyhow::Result<PhaseR
     Ok(PhaseResult { p999_us, scan_s })
 }
 
-/// Reads every key again and again, for so long at least; returns the seconds of one scan.
-fn scans(port: u16, keys: u64, at_least: Duration) -> anyhow::Result<f64> {
+/// Reads every key again and again, as long as a phase is at least; returns the seconds of one scan.
+fn scans(args: &CloneArgs, port: u16) -> anyhow::Result<f64> {
+    let (own, keys, at_least) = (thread::current(), args.keys(), args.phase());
+    if let Some(nice) = thread::nice_of(own).filter(|_| args.clone_nice > 0) {
+        // Where it is refused, the scan competes with the original, which the figure then shows.
+        thread::set_nice(own, nice + i32::from(args.clone_nice));
+    }
     let mut connection = Connection::open(port)?;
     let mut request = Vec::new();
     let (began, mut done) = (Instant::now(), 0);
@@ -279,7 +292,7 @@ fn add_figures(CloneResults { rounds, clones, empty_start_ms }: &CloneResults, r
             .spread(in_clone)
             .peer("scan in the original", in_original.median)
             .note("99.9th percentile of the original's writes while all of a clone is read, over the same without a scan; latencies count \
-                   from when writes were due"),
+                   from when writes were due; clone and scanning client run behind other programs (`clone_nice`)"),
     );
     report.info.push(
         Figure::new("scan_in_original_p999_ratio", in_original.median, "x", BetterDirection::Lower).spread(in_original),

@@ -51,7 +51,7 @@ mod verify;
 pub use chain::{DeltaInfo, ImageChain};
 pub use clone::{BackgroundCheck, CheckStatus, ClonedImage};
 pub use compression::{Codec, CompressionInfo};
-pub use copy::{CopyError, CopySummary, copy_chain};
+pub use copy::{CopyError, CopyOptions, CopySummary, copy_chain};
 pub use delta::{MAX_DELTA_PAGES, format as delta_format, is_delta_name};
 pub use dump::{DumpOptions, DumpSummary, dump, dump_delta};
 pub use error::{DumpError, ImageError, ImagePart};

@@ -95,6 +95,11 @@ impl<'a> PageWriter<'a> {
         Ok(())
     }
 
+    /// Pages that are kept and not on their way yet.
+    pub(crate) fn filled_pages(&self) -> usize {
+        self.filled_pages
+    }
+
     /// Room left in the buffer being filled, in pages.
     pub(crate) fn room(&self) -> usize {
         self.filling.as_ref().map_or(0, |buffer| buffer.len() / PAGE_SIZE - self.filled_pages)

@@ -16,6 +16,9 @@ use crate::target::DumpTarget;
 
 /// A region with fewer pre-images than this isn't worth 2 MiB of writing to free them.
 const SPILL_BELOW: u32 = 8;
+/// Pages that are written at once while the writer is short of buffers: 256 KiB. The dump waits for a write before it can take the next
+/// pages, and the writer waits with it. A disk of 500 MB/s has a write of 1 MiB for 2 ms.
+const URGENT_PAGES: usize = 64;
 /// A dump that keeps to a rate looks so often whether the writer is getting short of buffers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(2);
 
@@ -179,7 +182,11 @@ impl<'a, T: DumpTarget> DumpPass<'a, T> {
         // Summed here, while the page is still in the processor's cache.
         let sum = page_sum(page, self.writer.slot()?);
         self.target.add(page, sum);
-        self.writer.keep(self.target.offset_of(page))
+        self.writer.keep(self.target.offset_of(page))?;
+        if self.writer.filled_pages().is_multiple_of(URGENT_PAGES) && self.snapshot.pressure() {
+            self.writer.submit()?;
+        }
+        Ok(())
     }
 
     /// Frees buffers of the writer if it is getting short of them.

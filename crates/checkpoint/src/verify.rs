@@ -1,5 +1,6 @@
 //! Reading a whole image to find damage.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use quire_device::Buffer;
@@ -29,6 +30,17 @@ impl Image {
     /// # Errors
     /// The device fails, or there is no memory for buffers.
     pub fn verify(&self, mut on_progress: impl FnMut(u64, u64)) -> Result<VerifySummary, ImageError> {
+        self.verify_until(&mut |done, total| {
+            on_progress(done, total);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`Image::verify`], until `on_progress` breaks it off: then damage in what was not read is not found.
+    pub(crate) fn verify_until(
+        &self,
+        on_progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<VerifySummary, ImageError> {
         let start = Instant::now();
         let total = self.table().regions().count() as u64;
         let mut reader = RegionReader::new(self, DEPTH)?;
@@ -36,8 +48,8 @@ impl Image {
         let mut regions = self.table().regions();
         let mut damage: Vec<ImageError> = self.check_gap()?.into_iter().collect();
         let mut done = 0;
-        on_progress(0, total);
-        loop {
+        let mut flow = on_progress(0, total);
+        while flow.is_continue() {
             while reader.has_room()
                 && let Some(buffer) = free.pop()
             {
@@ -51,7 +63,7 @@ impl Image {
             damage.extend(read.damage);
             free.push(read.buffer);
             done += 1;
-            on_progress(done, total);
+            flow = on_progress(done, total);
         }
         let bytes = self.table().present_pages() * PAGE_SIZE as u64;
         Ok(VerifySummary { regions: total, bytes, damage, took: start.elapsed() })

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{
-    Codec, DumpError, DumpProgress, DumpSummary, Image, ImageChain, copy_chain, dump, dump_delta, remove_stale,
+    Codec, CopyOptions, DumpError, DumpProgress, DumpSummary, Image, ImageChain, copy_chain, dump, dump_delta,
+    remove_stale,
 };
 use quire_device::{
     Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
@@ -207,7 +208,7 @@ fn what_compresses_takes_less_space_on_the_disk_and_the_rest_is_mapped() {
         assert_eq!(info.compression.stored_bytes, info.present_bytes() - summary.saved_bytes);
         assert_eq!(check_mapped(&disk, &world.model), 3, "the region of noise is mapped");
         let other = tempfile::tempdir().unwrap();
-        copy_chain(&disk, NAME, &DiskDirectory::new(other.path()), |_, _| {}).unwrap();
+        copy_chain(&disk, NAME, &DiskDirectory::new(other.path()), CopyOptions::default(), |_, _| {}).unwrap();
         assert!(on_disk(other.path()) <= most, "{} of {most}", on_disk(other.path()));
         assert!(std::fs::read(other.path().join(NAME)).unwrap() == std::fs::read(folder.path().join(NAME)).unwrap());
     }
@@ -243,7 +244,7 @@ fn a_compressed_delta_takes_less_space_over_any_image_and_a_clone_reads_it() {
             std::thread::yield_now();
         }
         let copy = MemoryDirectory::new();
-        copy_chain(&disk, NAME, &copy, |_, _| {}).unwrap();
+        copy_chain(&disk, NAME, &copy, CopyOptions::default(), |_, _| {}).unwrap();
         assert_same(&chain(&copy).1, &world.model);
     }
 }

@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use common::*;
-use quire_checkpoint::{CopyError, ImageChain, ImageError, copy_chain};
+use quire_checkpoint::{CopyError, CopyOptions, ImageChain, ImageError, copy_chain};
 use quire_device::{FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
 
 const PAGE: usize = 4096;
@@ -24,7 +25,7 @@ fn source() -> (MemoryDirectory, Pages) {
 }
 
 fn copy(from: &MemoryDirectory, to: &dyn quire_device::Directory) -> Result<(), CopyError> {
-    copy_chain(from, NAME, to, |_, _| {}).map(drop)
+    copy_chain(from, NAME, to, CopyOptions::default(), |_, _| {}).map(drop)
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn a_copy_has_the_same_bytes_and_tells_how_far_it_is() {
     let (memory, model) = source();
     let target = MemoryDirectory::new();
     let mut last = (0, 0);
-    let summary = copy_chain(&memory, NAME, &target, |done, total| {
+    let summary = copy_chain(&memory, NAME, &target, CopyOptions::default(), |done, total| {
         assert!(done > last.0 && done <= total);
         last = (done, total);
     });
@@ -69,6 +70,40 @@ fn damage_anywhere_is_found_before_a_name_is_given() {
             assert_eq!(names(&target), Vec::<String>::new());
         }
     }
+}
+
+#[test]
+fn a_copy_that_is_cancelled_leaves_nothing_however_far_it_is() {
+    let (memory, _) = source();
+    let (mut cancelled, mut while_reading_back) = (0, 0);
+    for most in 0.. {
+        let (target, asked, done) = (MemoryDirectory::new(), Cell::new(0), Cell::new((0, 0)));
+        let is_cancelled = || asked.replace(asked.get() + 1) >= most;
+        let options = CopyOptions { is_cancelled: &is_cancelled, ..CopyOptions::default() };
+        match copy_chain(&memory, NAME, &target, options, |bytes, total| done.set((bytes, total))) {
+            Ok(_) => break,
+            Err(CopyError::Cancelled) => {
+                assert_eq!(names(&target), Vec::<String>::new());
+                cancelled += 1;
+                while_reading_back += usize::from(done.get().0 > memory.bytes(NAME).unwrap().len() as u64);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(cancelled > 8 && while_reading_back > 2, "{cancelled}, {while_reading_back}");
+}
+
+#[test]
+fn a_copy_that_waits_for_its_rate_can_be_cancelled() {
+    let (memory, _) = source();
+    let (target, asked, done) = (MemoryDirectory::new(), Cell::new(0), Cell::new(0));
+    let is_cancelled = || asked.replace(asked.get() + 1) >= 3;
+    // After the first piece the next one is an hour away.
+    let options = CopyOptions { max_bytes_per_s: 1, is_cancelled: &is_cancelled };
+    let result = copy_chain(&memory, NAME, &target, options, |bytes, _| done.set(bytes));
+    assert!(matches!(result, Err(CopyError::Cancelled)), "{result:?}");
+    assert!(asked.get() == 4 && done.get() > 0 && done.get() <= 2 << 20, "{} {}", asked.get(), done.get());
+    assert_eq!(names(&target), Vec::<String>::new());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Args as _, Command, value_parser};
 use quire_server::config::{env_name, table};
 
-use crate::mount;
+use crate::{image_copy, mount};
 
 const ABOUT: &str = "A Redis-compatible server that saves without stalling and restarts at once";
 
@@ -171,7 +171,7 @@ fn image() -> Command {
         )
         .subcommand(
             Command::new("copy")
-                .about("Copy an image with the deltas over it; the copy is verified and complete, or there is none")
+                .about("Copy an image with the deltas over it; the copy is verified and complete, or there is none. Ctrl-C cancels it")
                 .arg(file())
                 .arg(
                     Arg::new("dir")
@@ -179,6 +179,21 @@ fn image() -> Command {
                         .required(true)
                         .value_parser(value_parser!(PathBuf))
                         .help("A directory without an image of that name"),
+                )
+                .arg(
+                    Arg::new("max-bytes-per-second")
+                        .long("max-bytes-per-second")
+                        .value_name("SIZE")
+                        .value_parser(crate::size::parse)
+                        .help("Most bytes a second that are written, and after that read back [default: no limit]"),
+                )
+                .arg(
+                    Arg::new("io-priority")
+                        .long("io-priority")
+                        .value_name("PRIORITY")
+                        .value_parser(image_copy::IO_PRIORITIES)
+                        .default_value(image_copy::IO_PRIORITIES[0])
+                        .help("idle: the disk serves the copy when no other request wants it (where BFQ or mq-deadline schedule it)"),
                 ),
         )
         .subcommand(

@@ -10,6 +10,8 @@ mod clone;
 mod doctor;
 mod doctor_preload;
 mod image;
+mod image_copy;
+mod image_path;
 mod log;
 mod logging;
 mod mount;

@@ -13,6 +13,7 @@ use quire_server::lock_file::{self, SharedLock};
 use quire_server::net::{Server, ServerError};
 use quire_server::saving;
 use quire_server::state::ServerHooks;
+use quire_sys::thread;
 
 use crate::banner::{self, ClientAccess};
 use crate::clone::CloneRequest;
@@ -35,6 +36,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // Before an original is asked for a save, and before all data is read.
     Pidfile::check(&config.pidfile)?;
     let wanted = CloneRequest::find(matches)?;
+    if wanted.is_some() && config.read_only {
+        run_behind_others(config.clone_nice);
+    }
     let image_lock = prepare_place(&mut config, wanted.as_ref().map(|wanted| &wanted.origin))?;
     let opened = match &wanted {
         Some(wanted) => cloning::open(&config, wanted.origin.clone()),
@@ -59,6 +63,16 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     drop(pidfile);
     ended?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lowers this thread's priority, and that of all threads that it starts from now on: what a clone is scanned for can wait, and the
+/// writes of the original, on the same processors, can't.
+fn run_behind_others(nice: u8) {
+    let own = thread::current();
+    let Some(before) = thread::nice_of(own).filter(|_| nice > 0) else { return };
+    if !thread::set_nice(own, before.saturating_add(i32::from(nice))) {
+        tracing::warn!(nice, "the system does not let this clone run behind other programs");
+    }
 }
 
 /// The file that tells this process's number, until it is dropped.

@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 
 use quire_sys::deny::{SyscallFilter, calls};
+use quire_sys::thread::{self, ThreadId};
 
 use common::{PATIENCE, Served, complaint, quire, run, serve, serve_to};
 
@@ -327,6 +328,26 @@ fn a_save_that_runs_is_watched_to_its_end() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn a_clone_for_reading_runs_behind_other_programs_and_one_that_takes_writes_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let original = serve(dir.path(), &["--save", ""]);
+    original.call("SET a 1\r\nSAVE");
+    let image = dir.path().join("dump.quire").to_str().unwrap().to_owned();
+    let nice = |server: &Served| {
+        let pid = server.call("INFO server").lines().find_map(|line| line.strip_prefix("process_id:")?.parse().ok());
+        thread::nice_of(ThreadId::from_raw(pid.unwrap()).unwrap()).unwrap()
+    };
+    let own = nice(&original);
+    let clone = |words: &[&str]| serve_to(&[&["--clone", &image], words].concat(), Stdio::null());
+    assert_eq!(nice(&clone(&["--read-only"])), (own + 10).min(19));
+    assert_eq!(nice(&clone(&["--read-only", "--clone-nice", "3"])), (own + 3).min(19));
+    assert_eq!(nice(&clone(&["--read-only", "--clone-nice", "0"])), own);
+    assert_eq!(nice(&clone(&[])), own);
+    let server = serve(tempfile::tempdir().unwrap().path(), &["--save", "", "--read-only"]);
+    assert_eq!(nice(&server), own, "it is no clone");
 }
 
 #[test]

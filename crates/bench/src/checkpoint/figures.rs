@@ -111,6 +111,7 @@ mod tests {
             save_s,
             fork_ms: 1.0,
             longest_update_ms: 1.0,
+            ops: 10,
             updates: 10,
             file_bytes: 1 << 20,
             sum: 1,

@@ -2,7 +2,8 @@
 //!
 //! Relies on one C program for both (`saver.c`), which is compiled here, so that they differ in the calls that save and restore
 //! only. Both live for the whole run and take turns. Memory is measured from outside, as the proportional set size of the program
-//! and its child. The part `redis` does the same with redis-server, and the part `server` sets Quire's own saves beside redis-server's.
+//! and its child. The part `sweep` does it for several sizes of data, shares of updates and numbers of programs, the part `redis` with
+//! redis-server, and the part `server` sets Quire's own saves beside redis-server's.
 
 mod calibration;
 mod charts;
@@ -10,6 +11,7 @@ mod figures;
 mod program;
 mod redis;
 mod server;
+mod sweep;
 mod trial;
 
 use serde_json::{Map, Value, json};
@@ -25,10 +27,12 @@ use trial::{RestoreResult, SaveResult};
 /// Saves of each program before those that count.
 const WARM_UPS: usize = 2;
 const FIRST_SEED: u64 = 77;
-/// What can be measured by itself. A small run has no [`BUILDING`], unless it is told.
-const PARTS: [&str; 3] = ["program", BUILDING, "server"];
+/// What can be measured by itself. A small run has no [`BUILDING`] and no [`SWEEP`], unless it is told.
+const PARTS: [&str; 4] = ["program", SWEEP, BUILDING, "server"];
 /// The part that builds redis-server.
 const BUILDING: &str = "redis";
+/// The part that goes through sizes of data, shares of updates and numbers of programs.
+const SWEEP: &str = "sweep";
 /// Close enough to the share that a load is named for: those of two saves at the same rate differ by as much.
 const TOLERANCE: f64 = 0.03;
 /// Bytes that the allocator keeps beside each value.
@@ -43,6 +47,8 @@ pub struct UpdateLoad {
     pub pace: UpdateRate,
     /// Exponent of the Zipf distribution of entries; 0 is uniform.
     pub skew: f64,
+    /// Updates among the operations; the others are reads.
+    pub share: f64,
 }
 
 /// How often a load updates entries.
@@ -56,10 +62,10 @@ pub enum UpdateRate {
 
 /// The loads; 0.77 is what the paper states for redis-server.
 pub const LOADS: [UpdateLoad; 4] = [
-    UpdateLoad { name: "uniform_77", pace: UpdateRate::ForkGrowth(0.77), skew: 0.0 },
-    UpdateLoad { name: "uniform_50", pace: UpdateRate::ForkGrowth(0.5), skew: 0.0 },
-    UpdateLoad { name: "uniform_25", pace: UpdateRate::ForkGrowth(0.25), skew: 0.0 },
-    UpdateLoad { name: "zipf", pace: UpdateRate::UpdatesPerPage(4.0), skew: 0.99 },
+    UpdateLoad { name: "uniform_77", pace: UpdateRate::ForkGrowth(0.77), skew: 0.0, share: 1.0 },
+    UpdateLoad { name: "uniform_50", pace: UpdateRate::ForkGrowth(0.5), skew: 0.0, share: 1.0 },
+    UpdateLoad { name: "uniform_25", pace: UpdateRate::ForkGrowth(0.25), skew: 0.0, share: 1.0 },
+    UpdateLoad { name: "zipf", pace: UpdateRate::UpdatesPerPage(4.0), skew: 0.99, share: 1.0 },
 ];
 
 /// The results of all trials.
@@ -73,6 +79,8 @@ pub struct TrialResults {
     pub raw_write_bytes_per_s: Vec<f64>,
     /// Updates a second, of each load.
     pub updates_per_s: Vec<f64>,
+    /// The part `sweep`, if it was run.
+    sweep: Option<sweep::SweepResults>,
     /// The part `redis`, or why it could not be run.
     redis: Option<Result<redis::RedisResults, String>>,
     /// The part `server`, or why it can't be run here.
@@ -90,9 +98,11 @@ pub struct CheckpointArgs {
     /// Bytes in each value
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(8..=1_048_576))]
     value_bytes: u64,
-    /// Parts to run, comma separated [default: all, quick: program,server]
+    /// Parts to run, comma separated: program, sweep, redis, server [default: all, quick: program,server]
     #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     parts: Vec<String>,
+    #[command(flatten)]
+    sweep: sweep::SweepArgs,
     #[command(flatten)]
     binary: BinaryArgs,
     /// First of the ports to use
@@ -102,7 +112,11 @@ pub struct CheckpointArgs {
 
 impl CheckpointArgs {
     fn wants(&self, part: &str) -> bool {
-        if self.parts.is_empty() && self.common.quick { part != BUILDING } else { wants(&self.parts, part) }
+        if self.parts.is_empty() && self.common.quick {
+            ![BUILDING, SWEEP].contains(&part)
+        } else {
+            wants(&self.parts, part)
+        }
     }
 
     fn data_bytes(&self) -> u64 {
@@ -124,7 +138,9 @@ impl Experiment for CheckpointArgs {
     const NAME: &'static str = "checkpoint";
     const ABOUT: &'static str =
         "Quire, and a program and redis-server that save by forking, plainly and with mdc_*: memory, time, restore";
-    const DRAWS: Option<&'static str> = Some("memory over time during a save");
+    const DRAWS: Option<&'static str> = Some(
+        "memory over time during a save; memory, throughput, times and file by size, by share of updates, by programs",
+    );
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -136,6 +152,9 @@ impl Experiment for CheckpointArgs {
         let say = |what: &str| progress.say(what);
         let mut results =
             if self.wants("program") { of_program(self, dir.path(), say)? } else { TrialResults::default() };
+        if self.wants(SWEEP) {
+            results.sweep = Some(sweep::run(self, dir.path(), &say)?);
+        }
         if self.wants("redis") {
             let measured = redis::run(self, dir.path(), &say);
             results.redis = Some(measured.map_err(|error| format!("{error:#}")));
@@ -164,6 +183,10 @@ impl Experiment for CheckpointArgs {
             report.scale.extend(facts(self, results));
             figures::add(results, report);
         }
+        if let Some(sweep) = &results.sweep {
+            report.scale.extend(sweep::facts(sweep));
+            sweep::add(sweep, report);
+        }
         match &results.redis {
             Some(Ok(redis)) => {
                 report.scale.extend(redis::facts(redis));
@@ -183,7 +206,9 @@ impl Experiment for CheckpointArgs {
     }
 
     fn plots(&self, results: &TrialResults) -> Vec<Chart> {
-        if self.wants("program") { charts::of(results) } else { Vec::new() }
+        let mut drawn = if self.wants("program") { charts::of(results) } else { Vec::new() };
+        drawn.extend(results.sweep.iter().flat_map(sweep::charts));
+        drawn
     }
 }
 
@@ -203,7 +228,7 @@ fn measure(
     say: impl Fn(&str),
 ) -> anyhow::Result<TrialResults> {
     let mut results = TrialResults::default();
-    let still = UpdateLoad { name: "still", pace: UpdateRate::UpdatesPerPage(0.0), skew: 0.0 };
+    let still = UpdateLoad { name: "still", pace: UpdateRate::UpdatesPerPage(0.0), skew: 0.0, share: 1.0 };
     let mut save_s = 0.0;
     for saver in &mut savers {
         for number in 0..WARM_UPS {
@@ -264,10 +289,10 @@ mod tests {
     #[test]
     fn a_small_run_builds_no_redis_server_unless_it_is_told_to() {
         let parts = |words: &str| PARTS.map(|part| parse::<CheckpointArgs>(words).wants(part));
-        assert_eq!(parts(""), [true, true, true]);
-        assert_eq!(parts("--quick"), [true, false, true]);
-        assert_eq!(parts("--quick --parts redis"), [false, true, false]);
-        assert_eq!(parts("--parts server"), [false, false, true]);
+        assert_eq!(parts(""), [true; 4]);
+        assert_eq!(parts("--quick"), [true, false, false, true]);
+        assert_eq!(parts("--quick --parts redis,sweep"), [false, true, true, false]);
+        assert_eq!(parts("--parts server"), [false, false, false, true]);
     }
 
     #[test]

@@ -120,12 +120,12 @@ impl SaverProcess {
         &self.file
     }
 
-    /// Has it save under updates; returns when it has: the numbers of its answer.
+    /// Has it save under operations, of which `share` are updates; returns when it has: the numbers of its answer.
     ///
     /// # Errors
     /// When it or its child has failed.
-    pub fn save(&mut self, updates_per_s: f64, skew: f64) -> anyhow::Result<[u64; 5]> {
-        writeln!(self.orders, "save {updates_per_s} {skew}")?;
+    pub fn save(&mut self, ops_per_s: f64, skew: f64, share: f64) -> anyhow::Result<[u64; 6]> {
+        writeln!(self.orders, "save {ops_per_s} {skew} {share}")?;
         numbers_of(&self.answer()?, "saved")
     }
 

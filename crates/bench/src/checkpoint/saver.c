@@ -1,8 +1,9 @@
 /* A program that holds entries in memory and saves them by forking, as redis-server does: the peer (stdio) and ours (-DMDC).
  *
  *     saver run FILE ENTRIES VALUE_BYTES SEED     then lines on standard input:
- *         save UPDATES_PER_S SKEW                 saves to FILE; meanwhile entries are updated, by a Zipf law (0: uniform)
- *             -> saved FORK_NS SAVE_NS UPDATES LONGEST_NS SUM
+ *         save OPS_PER_S SKEW SHARE               saves to FILE; meanwhile entries are updated or read, by a Zipf law (0: uniform); SHARE
+ *                                                 of the operations are updates
+ *             -> saved FORK_NS SAVE_NS OPS UPDATES LONGEST_NS SUM
  *         quit
  *     saver restore FILE
  *             -> restored FIRST_NS ALL_NS SUM
@@ -127,9 +128,12 @@ static int write_all(const char *path) {
 #define CLOSE(file) fclose(file)
 #endif
 
-/* Updates entries at the rate until the child has ended. */
-static void save(const char *path, double updates_per_s, double skew) {
-    uint64_t sum = 0, updates = 0, longest_ns = 0;
+/* What reads have read, so that the compiler keeps them. */
+static volatile uint64_t read_sum;
+
+/* Updates and reads entries at the rate until the child has ended. */
+static void save(const char *path, double ops_per_s, double skew, double share) {
+    uint64_t sum = 0, ops = 0, updates = 0, longest_ns = 0;
     int status = -1, has_ended = 0;
     for (uint64_t index = 0; index < entry_count; index++) sum = sum_of(entries[index], sum);
     if (skew != 0) zipf_prepare(skew);
@@ -139,22 +143,25 @@ static void save(const char *path, double updates_per_s, double skew) {
     if (pid == 0) _exit(write_all(path) == 0 ? 0 : 1);
     uint64_t fork_ns = now_ns() - start, began = now_ns();
     while (!has_ended) {
-        double due = (double)(now_ns() - began) * 1e-9 * updates_per_s;
-        for (int batch = 0; batch < BATCH && (double)updates < due; batch++, updates++) {
+        double due = (double)(now_ns() - began) * 1e-9 * ops_per_s;
+        for (int batch = 0; batch < BATCH && (double)ops < due; batch++, ops++) {
             uint64_t at = now_ns(), index = draw(skew);
-            fill(entries[index], roll());
+            if (share >= 1 || (double)(roll() >> 11) * 0x1p-53 < share) {
+                fill(entries[index], roll());
+                updates++;
+            } else read_sum = sum_of(entries[index], 0);
             uint64_t took = now_ns() - at;
             if (took > longest_ns) longest_ns = took;
         }
         has_ended = waitpid(pid, &status, WNOHANG) == pid;
-        if (!has_ended && (double)updates >= due) usleep(500);
+        if (!has_ended && (double)ops >= due) usleep(500);
     }
     uint64_t save_ns = now_ns() - start;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         fprintf(stderr, "the child has not saved (status %d)\n", status);
         exit(1);
     }
-    printf("saved %lu %lu %lu %lu %lu\n", fork_ns, save_ns, updates, longest_ns, sum);
+    printf("saved %lu %lu %lu %lu %lu %lu\n", fork_ns, save_ns, ops, updates, longest_ns, sum);
     fflush(stdout);
 }
 
@@ -188,9 +195,9 @@ int main(int count, char **words) {
     fflush(stdout);
     char line[128];
     while (fgets(line, sizeof line, stdin) != NULL && strncmp(line, "quit", 4) != 0) {
-        double updates_per_s, skew;
-        if (sscanf(line, "save %lf %lf", &updates_per_s, &skew) != 2) return 2;
-        save(words[2], updates_per_s, skew);
+        double ops_per_s, skew, share;
+        if (sscanf(line, "save %lf %lf %lf", &ops_per_s, &skew, &share) != 3) return 2;
+        save(words[2], ops_per_s, skew, share);
     }
     return 0;
 }

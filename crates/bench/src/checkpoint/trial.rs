@@ -35,6 +35,8 @@ pub struct SaveResult {
     pub fork_ms: f64,
     /// The longest that one update took, in milliseconds.
     pub longest_update_ms: f64,
+    /// Operations during the save: updates and reads.
+    pub ops: u64,
     /// Updates during the save.
     pub updates: u64,
     /// Length of the file.
@@ -56,7 +58,7 @@ pub struct RestoreResult {
     pub raw_read_s: f64,
 }
 
-/// Has `saver` save under `load`, at `updates_per_s`.
+/// Has `saver` save under `load`, at `ops_per_s`.
 ///
 /// # Errors
 /// When the save fails or memory can't be measured.
@@ -64,18 +66,18 @@ pub fn save(
     saver: &mut SaverProcess,
     load: UpdateLoad,
     round: usize,
-    updates_per_s: f64,
+    ops_per_s: f64,
     data_bytes: u64,
 ) -> anyhow::Result<SaveResult> {
     let (pid, before) = (saver.pid(), memory::proportional_bytes(saver.pid())?);
     let (stop, began) = (AtomicBool::new(false), Instant::now());
     let (answer, curve) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(pid, before, began, &stop));
-        let answer = saver.save(updates_per_s, load.skew);
+        let answer = saver.save(ops_per_s, load.skew, load.share);
         stop.store(true, Ordering::Relaxed);
         (answer, watcher.join().expect("the watching thread does not panic"))
     });
-    let [fork_ns, save_ns, updates, longest_ns, sum] = answer?;
+    let [fork_ns, save_ns, ops, updates, longest_ns, sum] = answer?;
     let peak = curve.iter().map(|&(_, bytes)| bytes).fold(0.0, f64::max);
     Ok(SaveResult {
         method: saver.method(),
@@ -86,6 +88,7 @@ pub fn save(
         save_s: save_ns as f64 / 1e9,
         fork_ms: fork_ns as f64 / 1e6,
         longest_update_ms: longest_ns as f64 / 1e6,
+        ops,
         updates,
         file_bytes: std::fs::metadata(saver.file())?.len(),
         sum,
@@ -102,6 +105,16 @@ fn watch(pid: u32, before: u64, began: Instant, stop: &AtomicBool) -> Vec<(f64, 
         std::thread::sleep(INTERVAL);
     }
     curve
+}
+
+/// Seconds that another process takes to restore what `saver` saved last. The file comes from the disk.
+///
+/// # Errors
+/// When the restore fails.
+pub fn restored_s(saver: &SaverProcess) -> anyhow::Result<f64> {
+    quire_sys::file::drop_cache(&std::fs::File::open(saver.file())?);
+    let [_, all_ns, _] = saver.restore()?;
+    Ok(all_ns as f64 / 1e9)
 }
 
 /// Has another process restore what `saver` saved, and compares the entries with those at the fork. The file comes from the disk.

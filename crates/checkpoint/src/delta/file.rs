@@ -3,7 +3,7 @@
 //! Relies on [`crate::delta::format`] for what must be true of a file.
 
 use std::mem::offset_of;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use quire_device::{Buffer, Device, DeviceError, Direction, Directory, Extent, Transfer};
@@ -173,18 +173,28 @@ impl Delta {
 
     /// Reads all pages with content, several at once, and checks them. Returns their bytes; adds what is wrong to `damage`.
     pub(crate) fn verify(&self, damage: &mut Vec<ImageError>) -> Result<u64, ImageError> {
+        self.verify_until(damage, &mut |_, _| ControlFlow::Continue(()))
+    }
+
+    /// As [`Delta::verify`], until `on_progress`, which is told parts done and in all, breaks it off.
+    pub(crate) fn verify_until(
+        &self,
+        damage: &mut Vec<ImageError>,
+        on_progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<u64, ImageError> {
         let mut queue = self.device.queue(DEPTH)?;
         let mut free = Buffer::several(DEPTH, REGION_SIZE).map_err(|_| no_buffers(self.file()))?;
         let parts = self.parts();
         let mut next = parts.iter().enumerate();
         let mut decompressor = Decompressor::default();
-        loop {
+        let (mut read, mut flow) = (0, ControlFlow::Continue(()));
+        while flow.is_continue() {
             while let Some(buffer) = free.pop() {
                 let Some((number, (ranks, stored))) = next.next() else { break };
                 let extents = vec![self.extent(ranks, stored)];
                 queue.submit(Transfer { direction: Direction::Read, buffer, extents, tag: number as u64 });
             }
-            let Some(done) = queue.complete() else { return Ok(self.present_pages() * PAGE_SIZE as u64) };
+            let Some(done) = queue.complete() else { break };
             let (ranks, stored) = &parts[done.transfer.tag as usize];
             done.result.map_err(|source: DeviceError| ImageError::Unreadable { part: ImagePart::Data, source })?;
             let mut buffer = done.transfer.buffer;
@@ -192,7 +202,10 @@ impl Delta {
                 self.unpack_and_check(ranks, stored, &mut decompressor, &mut buffer).unwrap_or_else(|lost| vec![lost]),
             );
             free.push(buffer);
+            read += 1;
+            flow = on_progress(read, parts.len() as u64);
         }
+        Ok(self.present_pages() * PAGE_SIZE as u64)
     }
 
     /// Has the pages of `ranks`, which were read as `stored` to the start of `buffer`, as they were written. Tells what is wrong with

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::event_classes::NotifyClasses;
 
+mod directive;
 pub mod file;
 pub mod table;
 pub mod value;
@@ -105,6 +106,8 @@ pub struct Config {
     /// Start on a damaged log with the writes that can be read.
     pub accept_damaged_log: bool,
     pub read_only: bool,
+    /// By how many nice values a read-only clone runs behind other programs.
+    pub clone_nice: u8,
     pub appendonly: bool,
     pub appendfsync: AppendSync,
     pub log_max_bytes: u64,
@@ -177,6 +180,7 @@ impl Config {
             accept_damaged_image: false,
             accept_damaged_log: false,
             read_only: false,
+            clone_nice: 0,
             appendonly: false,
             appendfsync: AppendSync::EverySecond,
             log_max_bytes: 0,

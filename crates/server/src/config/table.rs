@@ -7,60 +7,9 @@ use std::sync::LazyLock;
 use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
+pub use super::directive::Directive;
+use super::directive::Setting;
 use super::value::{self, RejectReason};
-
-/// One directive.
-pub struct Directive {
-    /// Its name.
-    pub name: &'static str,
-    /// Other names for it.
-    pub aliases: &'static [&'static str],
-    /// Its default, as it would be written.
-    pub default: Cow<'static, str>,
-    /// Whether CONFIG SET may change it.
-    pub mutable: bool,
-    /// What it is for, in a line.
-    pub doc: &'static str,
-    setting: Setting,
-}
-
-/// What a directive sets.
-enum Setting {
-    /// A part of the configuration.
-    Field {
-        /// Writes the current value.
-        get: fn(&Config) -> Vec<u8>,
-        /// Reads and checks a value.
-        set: fn(&mut Config, &[u8]) -> Result<(), RejectReason>,
-    },
-    /// A limit of a type's values, which the store declares.
-    EncodingLimit(&'static EncodingLimit),
-}
-
-impl Directive {
-    /// Writes the current value.
-    pub fn get(&self, config: &Config) -> Vec<u8> {
-        match &self.setting {
-            Setting::Field { get, .. } => get(config),
-            Setting::EncodingLimit(limit) => config.limits.number(limit).to_string().into_bytes(),
-        }
-    }
-
-    /// Reads and checks a value.
-    ///
-    /// # Errors
-    /// Why it is refused, in Redis' words where Redis has such a directive.
-    pub fn set(&self, config: &mut Config, value: &[u8]) -> Result<(), RejectReason> {
-        match &self.setting {
-            Setting::Field { set, .. } => set(config, value),
-            Setting::EncodingLimit(limit) => {
-                let number = value::integer(value::text(value)?, limit.min, limit.max)?;
-                config.limits.set(limit, number);
-                Ok(())
-            }
-        }
-    }
-}
 
 const FIXED: bool = false;
 const MUTABLE: bool = true;
@@ -399,6 +348,15 @@ static OWN: &[Directive] = &[
         }
     ),
     flag!("read-only", "no", "Refuse commands that write, as a read-only replica does.", read_only),
+    integer!(
+        "clone-nice",
+        "10",
+        FIXED,
+        0,
+        19,
+        "By how many nice values a clone that starts as read-only runs behind other programs, such as its original; 0: not at all.",
+        clone_nice
+    ),
     flag!(
         "appendonly",
         "no",

@@ -5,6 +5,7 @@
 //! wait is of the one save that the figure is for. One server runs at a time.
 
 mod figures;
+mod modelled_disk;
 mod trial;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::CheckpointArgs;
 use crate::memory;
 use crate::process::{Program, ServerKind, find_on_path};
+use modelled_disk::ModelledSave;
 use trial::{ServerTrial, TrialScale};
 
 pub use figures::{NAMES, add, not_measured};
@@ -34,6 +36,8 @@ struct Round {
 #[derive(Debug, Default)]
 pub struct ServerSaves {
     rounds: Vec<Round>,
+    /// One save of each round to a disk that is a model.
+    modelled: Vec<ModelledSave>,
     keys: u64,
 }
 
@@ -64,7 +68,7 @@ pub fn run(args: &CheckpointArgs, dir: &Path, say: &dyn Fn(&str)) -> anyhow::Res
     };
     say("warming memory");
     memory::warm(args.data_bytes() * 3);
-    let mut results = ServerSaves { rounds: Vec::new(), keys };
+    let mut results = ServerSaves { keys, ..ServerSaves::default() };
     let rounds = args.common.rounds(3, 1);
     for round in 0..rounds {
         let turn = |index: usize| {
@@ -80,6 +84,8 @@ pub fn run(args: &CheckpointArgs, dir: &Path, say: &dyn Fn(&str)) -> anyhow::Res
             (turn(0)?, theirs)
         };
         results.rounds.push(Round { ours, theirs });
+        say(&format!("round {} of {rounds}: a save to a modelled disk", round + 1));
+        results.modelled.push(modelled_disk::save(dir, args.data_bytes())?);
     }
     Ok(results)
 }
