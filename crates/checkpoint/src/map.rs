@@ -3,8 +3,8 @@
 //! ```text
 //! files ─map, privately──▶ memory ◀──remap, between commands── staging ◀──direct reads, checked── files
 //! ```
-//! Pages of deltas are mapped over those of the image, run by run; a region that has too many runs for that, or that is compressed, is
-//! read first.
+//! Pages of deltas are mapped over those of the image, run by run; a region that has too many runs for that, that is compressed, or that has
+//! holes in a file on tmpfs, is read first.
 //! Relies on the file not being cut short by others while it is mapped (the system ends the process, which says why before); a new image
 //! comes by rename, which leaves this one alone. What is read before its region was verified comes from the file as it is.
 
@@ -145,7 +145,10 @@ pub(crate) fn map_memory(
     let committed_bytes = source.data_bytes();
     let base = file_of(source.image.device())?;
     memory.commit(0..committed_bytes).map_err(|error| no_memory(&source.image, &error))?;
-    let (mapped, first) = source.overlay.divide(&source.regions(), |region| source.is_packed(region), max_mappings);
+    // There a hole must not be mapped: to read it would take space that the file system may not have.
+    let fills_holes = quire_sys::file::fills_mapped_holes(base);
+    let is_read = |region| source.is_packed(region) || fills_holes && source.has_hole(region);
+    let (mapped, first) = source.overlay.divide(&source.regions(), is_read, max_mappings);
     let damage = load_regions(source, &first, &mut carver, options.accept_damaged, |_, _| {})?;
     // Regions without pages stay plain memory: they are never exchanged, so the file would be needed for ever.
     let in_image = mapped.iter().copied().filter(|&region| source.image.table().present_in(region) > 0);

@@ -125,19 +125,19 @@ impl Overlay {
     }
 
     /// Divides `regions` into those that are to be mapped and those that are to be read first, both in rising order. The mapped
-    /// ones have few runs, of which all together need at most half of the `max_mappings` that the system allows, and are in the image
-    /// as they are, of which `is_packed` tells the others.
+    /// ones have few runs, of which all together need at most half of the `max_mappings` that the system allows, and are none of those
+    /// of which `is_read` says that they can't be.
     pub(crate) fn divide(
         &self,
         regions: &[u32],
-        is_packed: impl Fn(u32) -> bool,
+        is_read: impl Fn(u32) -> bool,
         max_mappings: usize,
     ) -> (Vec<u32>, Vec<u32>) {
         // A run that is mapped within a mapping makes two more of it.
         let mut left = (max_mappings / 4).min(MAX_RUNS);
         let mut by_runs: Vec<(usize, u32)> = regions
             .iter()
-            .map(|&region| (if is_packed(region) { usize::MAX } else { self.cost(region) }, region))
+            .map(|&region| (if is_read(region) { usize::MAX } else { self.cost(region) }, region))
             .collect();
         by_runs.sort_unstable();
         let mapped = by_runs.iter().take_while(|(runs, _)| {

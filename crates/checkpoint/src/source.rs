@@ -2,11 +2,12 @@
 //!
 //! Relies on the structures of all links having been checked.
 
-use quire_snapshot::PAGES_PER_REGION;
+use quire_device::Device;
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
 use crate::delta::Delta;
 use crate::error::ImageError;
-use crate::format::ImageLayout;
+use crate::format::{DATA_OFFSET, ImageLayout};
 use crate::image::Image;
 use crate::overlay::Overlay;
 use crate::restore_options::RestoreOptions;
@@ -68,6 +69,24 @@ impl RestoreSource {
     /// Whether the image has `region` compressed.
     pub(crate) fn is_packed(&self, region: u32) -> bool {
         !self.image.table().stored(region).is_plain()
+    }
+
+    /// Whether what is mapped for `region` has a hole of its file in it: pages that the image has nothing for, and pages of zeros in a file
+    /// that was copied.
+    pub(crate) fn has_hole(&self, region: u32) -> bool {
+        let has_hole = |device: &dyn Device, offset, bytes| {
+            device.as_file().is_some_and(|file| quire_sys::file::has_hole(file, offset, bytes))
+        };
+        let start = u64::from(region) * REGION_SIZE as u64;
+        let bytes = self.image.layout().data_bytes().saturating_sub(start).min(REGION_SIZE as u64);
+        let is_in_image = self.image.table().present_in(region) > 0;
+        is_in_image && has_hole(self.image.device(), DATA_OFFSET + start, bytes)
+            || self.overlay.runs_in(region).iter().any(|run| {
+                run.place.is_some_and(|place| {
+                    let delta = &self.overlay.deltas()[place.delta as usize];
+                    has_hole(delta.device(), delta.offset_of(place.rank), u64::from(run.pages) * PAGE_SIZE as u64)
+                })
+            })
     }
 
     /// Runs of pages that have content, in no order.

@@ -110,6 +110,36 @@ proptest! {
 }
 
 #[test]
+fn holes_of_an_image_on_tmpfs_are_not_mapped_since_reading_them_would_take_space_there() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir_in("/dev/shm").ok();
+    let is_tmpfs = |folder: &TempDir| quire_sys::file::fills_mapped_holes(&std::fs::File::open(folder.path()).unwrap());
+    let Some(folder) = folder.filter(is_tmpfs) else {
+        return quire_sys::testing::skipped("there is no tmpfs at /dev/shm");
+    };
+    let disk = DiskDirectory::new(folder.path());
+    let mut world = World::new(3 * REGION, 4096);
+    // The second one is whole, the others have holes.
+    for page in (0..3 * REGION).filter(|page| page / REGION == 1 || page % 11 < 4) {
+        world.write(page, 3);
+    }
+    world.save(&disk, 1).unwrap();
+    let blocks = || folder.path().join(NAME).metadata().unwrap().blocks();
+    let before = blocks();
+    let MappedImage { barrier, mut restore, regions_loaded, .. } = mapped(&disk).unwrap();
+    assert_eq!((regions_loaded, restore.status().regions_total), (2, 1));
+    let mut world = World::of(barrier, 3 * REGION, world.model);
+    world.barrier.set_restoring(true);
+    world.check();
+    (0..3 * REGION).step_by(5).for_each(|page| world.write(page, 8));
+    world.check();
+    assert_eq!(blocks(), before);
+    adopt_all(&mut world.barrier, &mut restore).unwrap();
+    world.check();
+    assert_eq!(blocks(), before);
+}
+
+#[test]
 fn all_is_there_before_anything_is_exchanged() {
     for engine in [IoEngine::Auto, IoEngine::Threads] {
         let saved = on_disk(sparse());

@@ -387,6 +387,19 @@ mod tests {
     }
 
     #[test]
+    fn space_that_is_lacking_is_the_same_error_each_time_and_names_no_place() {
+        for engine in [IoEngine::Auto, IoEngine::Threads] {
+            let file = quire_sys::testing::file_without_writes().unwrap();
+            let device = DiskFile::new("unwritable".into(), file, FileKind::Existing, CacheMode::Buffered, engine);
+            let lacking = device.allocate(64 << 10).unwrap_err();
+            assert_eq!((lacking.action, lacking.kind), (DeviceOperation::Allocate, io::ErrorKind::PermissionDenied));
+            // Where it came to its end is another place each time, and who asks again is to know the error.
+            assert_eq!((lacking.place, device.allocate(2 << 20)), (None, Err(lacking.clone())));
+            assert_eq!((device.len(), device.target.poison.check()), (Ok(0), Ok(())), "it is as it was");
+        }
+    }
+
+    #[test]
     fn a_failed_flush_is_the_last_word() {
         for engine in [IoEngine::Auto, IoEngine::Threads] {
             let device = full(engine);

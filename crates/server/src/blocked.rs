@@ -7,6 +7,7 @@
 //! (`net/waking.rs`) knows the events.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::awaited_keys::{AwaitedKeys, UnblockOutcome};
 
@@ -21,13 +22,37 @@ pub enum BlockReason {
     Turn,
     /// That the log's device catches up: the next request would write.
     LogBehind,
-    /// That what is done to a large value in steps ends (its copy, room for a longer string, the parting of a list's nodes): its own,
-    /// which its next request asks for, or that of a key that the request writes.
-    Copy,
+    /// Because of what is done to a large value in steps: its copy, room for a longer string, the parting of a list's nodes.
+    Copy(CopyWait),
     /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
     Durability(Durability),
     /// That one of some keys has what its next request takes (BLPOP). The number is its place among those who wait for keys.
     Keys(u64),
+}
+
+/// What of the work in steps a client waits for. Each has an event of its own: there is one such work at a time, and clients that it
+/// does not let go on are not run to find that out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyWait {
+    /// That its own, which its next request asks for, is made.
+    Own,
+    /// That its turn comes: another client's is under way.
+    Turn,
+    /// That the work on this key ends, which its next request writes.
+    Key(HeldKey),
+}
+
+/// A key that may not be changed for a while, by its hash: another one with the same hash makes writers wait longer and does nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldKey(u64);
+
+impl HeldKey {
+    /// The key of this name.
+    pub fn of(key: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 /// Which writes must be durable, and where.
@@ -68,7 +93,7 @@ impl BlockedClient {
             | BlockReason::Output
             | BlockReason::Turn
             | BlockReason::LogBehind
-            | BlockReason::Copy
+            | BlockReason::Copy(_)
             | BlockReason::Keys(_) => false,
         }
     }
@@ -81,7 +106,7 @@ impl BlockedClient {
             | BlockReason::Output
             | BlockReason::Turn
             | BlockReason::LogBehind
-            | BlockReason::Copy => false,
+            | BlockReason::Copy(_) => false,
         }
     }
 
@@ -90,7 +115,7 @@ impl BlockedClient {
     const fn is_counted(&self) -> bool {
         match self.on {
             BlockReason::Durability(_) | BlockReason::Pause | BlockReason::Keys(_) => true,
-            BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy => false,
+            BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy(_) => false,
         }
     }
 
@@ -101,7 +126,7 @@ impl BlockedClient {
             BlockReason::Pause
             | BlockReason::Turn
             | BlockReason::LogBehind
-            | BlockReason::Copy
+            | BlockReason::Copy(_)
             | BlockReason::Durability(_)
             | BlockReason::Keys(_) => false,
         }
@@ -117,7 +142,7 @@ impl BlockedClient {
             | BlockReason::Output
             | BlockReason::Turn
             | BlockReason::LogBehind
-            | BlockReason::Copy => false,
+            | BlockReason::Copy(_) => false,
         }
     }
 
@@ -129,7 +154,9 @@ impl BlockedClient {
             BlockReason::Output => (WakeEvent::OutputIsRead, arrival),
             BlockReason::Turn => (WakeEvent::TurnBegins, arrival),
             BlockReason::LogBehind => (WakeEvent::LogCatchesUp, arrival),
-            BlockReason::Copy => (WakeEvent::CopyGetsOn, arrival),
+            BlockReason::Copy(CopyWait::Own) => (WakeEvent::CopyIsMade, arrival),
+            BlockReason::Copy(CopyWait::Turn) => (WakeEvent::CopyMayBegin, arrival),
+            BlockReason::Copy(CopyWait::Key(_)) => (WakeEvent::KeyMayChange, arrival),
             BlockReason::Keys(place) => (WakeEvent::KeyIsReady, place),
             BlockReason::Durability(Durability { local: false, .. }) => (WakeEvent::LogIsDurable, u64::MAX),
             BlockReason::Durability(Durability { replicas: true, .. }) => (WakeEvent::LogIsDurable, LAST_RECORD),
@@ -153,7 +180,11 @@ pub enum WakeEvent {
     /// The log's device isn't behind any more.
     LogCatchesUp,
     /// The copy that is under way is whole, or there is none any more.
-    CopyGetsOn,
+    CopyIsMade,
+    /// No copy is under way: told to one client after the other, until one has begun its own.
+    CopyMayBegin,
+    /// The work on a key has ended that its writers have waited for: told to one client after the other, until one has the next begun.
+    KeyMayChange,
     /// More records of the log are durable, or the log has ended or failed.
     LogIsDurable,
     /// A key has what a client waits for: told for each key, not for all who wait for keys.
@@ -185,6 +216,8 @@ pub struct BlockedClients {
     counted: usize,
     /// Clients that others have unblocked in this turn.
     unblocked: Vec<u64>,
+    /// How often clients that waited were run, since the server started.
+    pub woken: u64,
     /// The keys on which clients wait.
     pub keys: AwaitedKeys,
 }
@@ -239,6 +272,16 @@ impl BlockedClients {
         self.by_event.range((event, 0, 0)..=(event, last, u64::MAX)).map(|&(_, _, id)| id).collect()
     }
 
+    /// How many have come to wait so far.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Who is first of those who wait for this at the places `from` to `end` (not included), and where.
+    pub fn next_waiting(&self, event: WakeEvent, from: u64, end: u64) -> Option<(u64, u64)> {
+        self.by_event.range((event, from, 0)..(event, end, 0)).next().map(|&(_, place, id)| (place, id))
+    }
+
     /// When the first of all has waited long enough.
     pub fn first_deadline_ms(&self) -> Option<u64> {
         self.by_deadline.first().map(|&(deadline_ms, _)| deadline_ms)
@@ -278,6 +321,24 @@ mod tests {
         assert_eq!(all.waiting(WakeEvent::PauseEnds, u64::MAX), [1]);
         assert!(third.is_of(&BlockedClient::until_event(BlockReason::Pause)));
         assert!(!third.is_of(&BlockedClient::until_event(BlockReason::Turn)));
+    }
+
+    #[test]
+    fn who_waits_for_a_copy_is_woken_by_what_the_wait_is_for() {
+        let mut all = BlockedClients::default();
+        let mut enter = |id, wait| all.enter(id, &BlockedClient::until_event(BlockReason::Copy(wait)));
+        let first = enter(9, CopyWait::Turn);
+        enter(1, CopyWait::Own);
+        enter(2, CopyWait::Turn);
+        enter(3, CopyWait::Key(HeldKey::of(b"key")));
+        let at_start = all.arrivals();
+        all.enter(4, &BlockedClient::until_event(BlockReason::Copy(CopyWait::Turn)));
+        assert_eq!(all.waiting(WakeEvent::CopyIsMade, u64::MAX), [1]);
+        assert_eq!(all.waiting(WakeEvent::KeyMayChange, u64::MAX), [3]);
+        let next = |all: &BlockedClients, from| all.next_waiting(WakeEvent::CopyMayBegin, from, at_start);
+        assert_eq!((next(&all, 0), next(&all, 1), next(&all, 3)), (Some((0, 9)), Some((2, 2)), None), "4 came later");
+        all.leave(9, first);
+        assert_eq!((next(&all, 0), all.counted()), (Some((2, 2)), 0));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use quire_store::{Store, ValueType};
 
 pub use crate::args::{ArgRange, Args};
 use crate::awaited_keys::UnblockOutcome;
-use crate::blocked::{BlockReason, BlockedClient};
+use crate::blocked::{BlockReason, BlockedClient, CopyWait};
 use crate::client::{Client, CloseState};
 use crate::effects::EffectWord;
 pub use crate::error::CmdError;
@@ -61,6 +61,12 @@ impl Ctx<'_> {
     pub fn not_yet(&mut self, on: BlockReason) -> CmdError {
         self.block(on, None);
         CmdError::NotYet
+    }
+
+    /// What the command needs is made in steps, for it or for another client that came first.
+    pub fn not_made_yet(&mut self) -> CmdError {
+        let is_own = self.store.copy_owner() == Some(self.client.id);
+        self.not_yet(BlockReason::Copy(if is_own { CopyWait::Own } else { CopyWait::Turn }))
     }
 
     /// In whose name a large value is changed in steps; `None` where a command has to run to its end at once, in a transaction and

@@ -115,6 +115,7 @@ fn clients(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("total_blocking_keys", source.server.blocked.keys.len());
     text.field("tracking_clients", 0);
     text.field("paused_clients", source.server.blocked.len());
+    text.field("woken_clients", source.server.blocked.woken);
     text.field("watching_clients", every().filter(|client| client.watch.keys > 0).count());
 }
 

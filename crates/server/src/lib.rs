@@ -25,6 +25,7 @@ pub mod file_identity;
 pub mod glob;
 pub mod info;
 pub mod latency;
+pub mod leftover_logs;
 pub mod lock_file;
 pub mod log_control;
 pub mod log_writer;

@@ -19,7 +19,6 @@ use crate::client::CloseState;
 use crate::clients::OutputBuffer;
 use crate::clone_origin::NO_DIRECTORY;
 use crate::config::Config;
-use crate::file_identity::is_same_image;
 use crate::lock_file::{self, SharedLock};
 use crate::log_writer::LogWriter;
 use crate::replay::ReplaySummary;
@@ -37,7 +36,9 @@ pub fn directory(dir: &Path, hooked: Option<&Arc<dyn Directory>>) -> Arc<dyn Dir
 /// Takes note of what was replayed, for INFO.
 pub fn note_replay(state: &mut ServerState, replayed: &ReplaySummary) {
     let known = &mut state.log_state;
-    known.leftover = (replayed.recovered.segments > 0).then(|| state.config.image_path());
+    if replayed.recovered.segments > 0 {
+        known.leftovers.note(state.config.image_path());
+    }
     known.replayed_records = replayed.recovered.records;
     known.replayed_commands = replayed.commands;
     known.replayed_us = replayed.took.as_micros() as u64;
@@ -140,11 +141,8 @@ pub fn directory_changed(state: &mut ServerState) {
 }
 
 fn begin(store: &mut Store, state: &mut ServerState, config: &Config, in_force: bool) -> Result<(), String> {
-    if let Some(removal) = state.log_state.removal.take() {
-        // What it finds must not be what is begun here, and it may have the lock. If it has panicked there is nothing left of it to wait
-        // for.
-        let _ = removal.join();
-    }
+    // What is being removed must not be what is begun here, and it may have the lock.
+    state.log_state.leftovers.wait();
     // Given up again if the log can't be begun. Until it is, a directory that the server logged in before stays its own.
     let lock = lock(config, &state.hooks, state.log_state.lock.as_ref())?;
     let directory = directory(&config.dir, state.hooks.log_directory.as_ref());
@@ -171,7 +169,7 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     let Some(log_writer) = state.log_writer.take() else { return true };
     store.set_noting_expired(false);
     store.set_log_position(log_writer.appended());
-    state.log_state.leftover = Some(log_writer.image.clone());
+    state.log_state.leftovers.note(log_writer.image.clone());
     let (durable, appended, told) = (log_writer.durable(), log_writer.appended(), log_writer.told());
     let is_in_image = appended <= state.log_state.image_position;
     let done = log_writer.finish();
@@ -228,40 +226,44 @@ pub fn image_saved(store: &Store, state: &mut ServerState, cut: &SaveCut) {
     if let Some(log_writer) = &mut state.log_writer {
         // One that went to another place was cut before the log began, which its number tells.
         log_writer.image_saved(store.image_epoch(), cut.log_position);
-    } else if state.log_state.leftover.take_if(|image| is_same_image(image, &cut.image)).is_some() {
+    } else if let Some(image) = state.log_state.leftovers.take(&cut.image) {
         // Only by a save to the very image that the log continued, wherever the server saves by now: a start from that image without
         // them would lack what was logged.
-        remove_leftover(store, state, cut);
+        if let Err(reason) = remove_leftover(store, state, cut) {
+            tracing::warn!(reason, "log segments that are no longer needed stay until the next save to their image");
+            state.log_state.leftovers.note(image);
+        }
     }
 }
 
-/// Removes segments that an image beside them has made unnecessary.
-fn remove_leftover(store: &Store, state: &mut ServerState, cut: &SaveCut) {
+/// Has segments removed that an image beside them has made unnecessary.
+///
+/// # Errors
+/// In words for people: nothing is removed.
+fn remove_leftover(store: &Store, state: &mut ServerState, cut: &SaveCut) -> Result<(), String> {
     let dir = cut.image.parent().unwrap_or(Path::new(""));
     let hooked = state.hooks.log_directory.as_ref();
     let directory = directory(dir, hooked);
     // The server may have left the directory meanwhile, and given up the lock. What lies there by that name may be another one's now.
     let lock = match hooked {
-        Some(_) => Ok(None),
-        None => lock_file::of_log_or_held(dir, state.log_state.lock.as_ref()),
-    };
-    let lock = match lock {
-        Ok(lock) => lock,
-        Err(reason) => return tracing::warn!(reason, "log segments that are no longer needed stay where they are"),
+        Some(_) => None,
+        None => lock_file::of_log_or_held(dir, state.log_state.lock.as_ref())?,
     };
     let (dataset, position) = (store.dataset(), cut.log_position);
     // Freeing the blocks of large files takes a while.
     let remove = move || {
         // Until all are removed, whatever directory the server uses by then.
         let _lock = lock;
-        if let Err(error) = remove_covered(&*directory, dataset, position) {
+        let removed = remove_covered(&*directory, dataset, position);
+        if let Err(error) = &removed {
             tracing::warn!(%error, "log segments that are no longer needed can't be removed");
         }
+        removed.is_ok()
     };
-    match std::thread::Builder::new().name("quire-log-files".into()).spawn(remove) {
-        Ok(removal) => state.log_state.removal = Some(removal),
-        Err(error) => tracing::warn!(%error, "log segments that are no longer needed stay until the next start"),
-    }
+    let thread = std::thread::Builder::new().name("quire-log-files".into()).spawn(remove);
+    let thread = thread.map_err(|error| format!("no thread to remove them: {error}"))?;
+    state.log_state.leftovers.removed_by(cut.image.clone(), thread);
+    Ok(())
 }
 
 /// Whether an image is wanted for the log's sake: to come in force, because it has become long, or because it has no room for writes

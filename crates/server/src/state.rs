@@ -1,9 +1,7 @@
 //! Everything of the server but the data.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mio::Waker;
@@ -15,6 +13,7 @@ use crate::clients::{Clients, Delivery, OutputBounds};
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
 use crate::latency::LatencyMonitor;
+use crate::leftover_logs::LeftoverLogs;
 use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
 use crate::pubsub::PushMessage;
@@ -58,12 +57,10 @@ impl std::fmt::Debug for ServerHooks {
 /// What is known of the log of writes, whether it is on or off.
 #[derive(Debug, Default)]
 pub struct LogState {
-    /// The image that an earlier log continues whose segments lie beside it, until a save to it covers them.
-    pub leftover: Option<PathBuf>,
+    /// Earlier logs whose segments lie beside their images.
+    pub leftovers: LeftoverLogs,
     /// Keeps other servers from the log of the configured directory, if there is or was one.
     pub lock: Option<SharedLock>,
-    /// Removes segments that an image has made unnecessary.
-    pub removal: Option<JoinHandle<()>>,
     /// The last record of the log that is in a durable image of this run.
     pub image_position: u64,
     /// Why the last attempt to begin a log, or the log itself, failed.

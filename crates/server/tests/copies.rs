@@ -245,6 +245,39 @@ fn many_copies_go_one_after_the_other_and_are_counted_by_maxmemory() {
 }
 
 #[test]
+fn a_client_that_waits_for_a_copy_is_woken_when_it_can_go_on_and_not_by_each_that_ends() {
+    const COPIERS: usize = 40;
+    const WRITERS: usize = 40;
+    let server = start(&[]);
+    let mut client = server.client();
+    fill(&mut client, "source", MEMBERS / 4);
+    client.call("DEBUG PAUSE-CRON 1");
+    let send = |line: String| {
+        let mut sender = server.client();
+        sender.send(request(&line));
+        sender
+    };
+    let waits = |client: &mut Client, count: usize| {
+        eventually("all wait", || client.info("paused_clients") == count.to_string());
+    };
+    let mut copiers: Vec<Client> = (0..COPIERS).map(|number| send(format!("COPY source copy:{number}"))).collect();
+    waits(&mut client, COPIERS);
+    let mut writers: Vec<Client> = (0..WRITERS).map(|number| send(format!("SADD source new:{number}"))).collect();
+    waits(&mut client, COPIERS + WRITERS);
+    let woken = |client: &mut Client| client.info("woken_clients").parse::<usize>().unwrap();
+    let before = woken(&mut client);
+    go_on(&mut client);
+    assert!(copiers.iter_mut().chain(&mut writers).all(|waiter| waiter.reply() == Value::Int(1)));
+    // A writer by the end of the copy; a copier by its turn, by its copy, and to go on behind that.
+    let woken = woken(&mut client) - before;
+    assert!(woken <= 3 * COPIERS + WRITERS, "{woken} times");
+    // The writers waited for one copy and no other.
+    let lens = (0..COPIERS).map(|number| client.text(&format!("SCARD copy:{number}")).parse::<usize>().unwrap());
+    let (first, others): (Vec<usize>, Vec<usize>) = lens.partition(|&len| len == MEMBERS / 4);
+    assert_eq!((first.len(), others), (1, vec![MEMBERS / 4 + WRITERS; COPIERS - 1]));
+}
+
+#[test]
 fn copies_of_one_another_all_end() {
     let server = start(&[]);
     let mut client = server.client();

@@ -171,6 +171,35 @@ fn appends_of_two_clients_in_pipelines_are_all_there_and_in_order() {
 }
 
 #[test]
+fn of_clients_that_all_change_one_list_in_steps_one_is_woken_at_a_time() {
+    const POPPERS: usize = 25;
+    const POPPED: usize = 600;
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("CONFIG SET list-max-listpack-size 1");
+    for _ in 0..POPPERS {
+        client.call(&format!("RPUSH list {}", vec!["x"; POPPED].join(" ")));
+    }
+    client.call("DEBUG PAUSE-CRON 1");
+    let pop = |_| {
+        let mut popper = server.client();
+        popper.send(request(&format!("LPOP list {POPPED}")));
+        popper
+    };
+    // The last one takes what is left, at once.
+    let mut poppers: Vec<Client> = (0..POPPERS).map(pop).collect();
+    eventually("all wait", || client.info("paused_clients") == POPPERS.to_string());
+    let woken = |client: &mut Client| client.info("woken_clients").parse::<usize>().unwrap();
+    let before = woken(&mut client);
+    go_on(&mut client);
+    assert!(poppers.iter_mut().all(|popper| popper.reply().items().len() == POPPED));
+    // Each to begin, when what it needs is made, and to go on behind that.
+    let woken = woken(&mut client) - before;
+    assert!(woken <= 3 * POPPERS, "{woken} times");
+    assert_eq!(client.text("EXISTS list"), "0");
+}
+
+#[test]
 fn requests_behind_one_that_takes_steps_wait_for_it() {
     let server = start(&[]);
     let mut client = server.client();

@@ -339,6 +339,30 @@ fn a_save_removes_the_segments_beside_its_image_when_the_server_has_moved_on() {
 }
 
 #[test]
+fn of_logs_in_several_directories_each_is_removed_by_the_save_to_its_image() {
+    let places = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
+    let server = start_in(places[0].path(), LOGGING);
+    let mut client = server.client();
+    set(&mut client, "appendonly no");
+    for place in &places {
+        set(&mut client, &format!("{} appendonly yes", dir(place)));
+        eventually("the log is in force", || client.info("aof_pending_rewrite") == "0");
+        assert_eq!(client.text(&format!("SET {} 1", place.path().display())), "OK");
+        set(&mut client, "appendonly no");
+    }
+    for at in [1, 0, 2] {
+        set(&mut client, &dir(&places[at]));
+        // While another server has the place nothing is removed there, and nothing forgotten.
+        let running = lock_file::of_log(&config_in(places[at].path(), &[])).unwrap();
+        assert_eq!(client.text("SAVE"), "OK");
+        assert!(!segments(&places[at]).is_empty());
+        drop(running);
+        assert_eq!(client.text("SAVE"), "OK");
+        eventually("the image beside them covers them", || segments(&places[at]).is_empty());
+    }
+}
+
+#[test]
 fn a_save_that_could_not_be_a_delta_is_not_done_again_where_no_client_has_asked_for_one() {
     let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
     let server = start_in(first.path(), &[("checkpoint-incremental", "yes"), LOCAL_CONFIGS]);

@@ -106,6 +106,9 @@ pub fn is_kernel_interface(file: &File) -> io::Result<bool> {
     Ok(INTERFACES.contains(&(kind as u32)))
 }
 
+/// The kind of a tmpfs.
+const TMPFS: u64 = 0x0102_1994;
+
 /// How direct transfers must be aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlignment {
@@ -176,6 +179,18 @@ pub fn is_hole(file: &File, offset: u64, len: u64) -> bool {
         // No data from there on, unless it is the end of the file.
         Err(errno) => errno == rustix::io::Errno::NXIO && file.metadata().is_ok_and(|meta| offset < meta.len()),
     }
+}
+
+/// Whether `offset .. offset + len` of a file has a hole in it. `false` where the file system can't tell.
+pub fn has_hole(file: &File, offset: u64, len: u64) -> bool {
+    // Behind its last byte every file has one.
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(offset)).is_ok_and(|hole| hole < offset.saturating_add(len))
+}
+
+/// Whether a hole of a mapped file takes space when it is read, so that it can't be read where there is none: the process gets SIGBUS. So it is
+/// on tmpfs, whose pages are those of its files; elsewhere a hole is a page of zeros in the cache.
+pub fn fills_mapped_holes(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|facts| facts.f_type as u64 == TMPFS)
 }
 
 /// Bytes that an ordinary user may still write to the file system of `path`.

@@ -4,6 +4,7 @@
 //! the product; it is here because the tests of all crates reach it.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, Write};
 
 use rustix::mm::{MlockAllFlags, mlockall};
@@ -21,6 +22,17 @@ pub fn skipped(why: impl Display) {
 /// As [`skipped`], for what the machines of the CI lack too: huge pages at the moment, an address beside the loopback.
 pub fn skipped_even_in_ci(why: impl Display) {
     say(&why);
+}
+
+/// An empty file that takes space and no bytes, as a full disk may: each write fails with EPERM.
+///
+/// # Errors
+/// As `memfd_create` and `fcntl`.
+pub fn file_without_writes() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let file = File::from(memfd_create("quire-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    fcntl_add_seals(&file, SealFlags::FUTURE_WRITE)?;
+    Ok(file)
 }
 
 /// Past the test harness, which keeps what a test prints and shows it only if the test fails.

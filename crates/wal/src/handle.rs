@@ -95,6 +95,18 @@ impl Log {
         next_sequence: u64,
         notify: CommitCallback,
     ) -> Result<Self, LogError> {
+        Self::begin_on(directory, options, identity, next_sequence, notify, &mut spawn_thread)
+    }
+
+    /// The same, on threads that `start_thread` starts.
+    fn begin_on(
+        directory: &Arc<dyn Directory>,
+        options: LogOptions,
+        identity: LogIdentity,
+        next_sequence: u64,
+        notify: CommitCallback,
+        start_thread: &mut StartThread<'_>,
+    ) -> Result<Self, LogError> {
         let scan = DirectoryScan::of(&**directory, next_sequence - 1)?;
         scan.check_dataset(identity.dataset)?;
         if let Some(last) = scan.segments.last().filter(|segment| segment.meta.first_sequence > next_sequence) {
@@ -122,21 +134,38 @@ impl Log {
             let _ = tell.send(());
             writes.work(&mut writer);
         };
-        let threads = vec![
-            spawn("quire-log", &shared, write)?,
-            spawn("quire-log-files", &shared, move || maintenance.carry_out(&looks_after))?,
-        ];
-        let appended = next_sequence - 1;
-        Ok(Self {
+        let mut log = Self {
             shared,
             jobs: Some(jobs),
             preallocation,
-            threads,
+            threads: Vec::new(),
             begun,
             batch: RecordBatch::default(),
-            appended,
+            appended: next_sequence - 1,
             options,
-        })
+        };
+        // The one that makes a file at once is the last to be started: without the other one there is to be none. A log that is dropped here ends
+        // the thread that runs.
+        log.spawn("quire-log-files", start_thread, move || maintenance.carry_out(&looks_after))?;
+        log.spawn("quire-log", start_thread, write)?;
+        Ok(log)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        start_thread: &mut StartThread<'_>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), LogError> {
+        let shared = Arc::clone(&self.shared);
+        let guarded = move || {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                shared.fail(LogError::Crashed);
+            }
+        };
+        let thread = start_thread(name, Box::new(guarded)).map_err(|error| LogError::Thread(error.to_string()))?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// Whether there is a segment to write to.
@@ -375,16 +404,47 @@ impl std::fmt::Debug for Log {
     }
 }
 
-fn spawn(
-    name: &str,
-    shared: &Arc<GroupCommit>,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, LogError> {
-    let shared = Arc::clone(shared);
-    let guarded = move || {
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            shared.fail(LogError::Crashed);
+/// Starts a thread of this name.
+type StartThread<'a> = dyn FnMut(&str, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> + 'a;
+
+fn spawn_thread(name: &str, work: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use quire_device::MemoryDirectory;
+
+    use super::*;
+
+    #[test]
+    fn a_log_one_of_whose_threads_can_not_be_started_leaves_no_thread_and_no_file() {
+        let identity = LogIdentity { dataset: 7, base_epoch: 1, in_force: true };
+        for allowed in 0..2 {
+            let home = MemoryDirectory::new();
+            let directory: Arc<dyn Directory> = Arc::new(home.clone());
+            let (mut started, ended) = (0, Arc::new(AtomicUsize::new(0)));
+            let mut start_thread = |name: &str, work: Box<dyn FnOnce() + Send>| {
+                if started == allowed {
+                    return Err(std::io::ErrorKind::WouldBlock.into());
+                }
+                started += 1;
+                let ended = Arc::clone(&ended);
+                let counted = move || {
+                    work();
+                    ended.fetch_add(1, Ordering::SeqCst);
+                };
+                spawn_thread(name, Box::new(counted))
+            };
+            let (options, notify) = (LogOptions::default(), Box::new(|| ()));
+            let begun = Log::begin_on(&directory, options, identity, 1, notify, &mut start_thread);
+            assert!(matches!(begun, Err(LogError::Thread(_))));
+            assert_eq!((started, ended.load(Ordering::SeqCst)), (allowed, allowed), "it has ended what it has started");
+            assert_eq!(home.list().unwrap(), Vec::<String>::new());
+            let log = Log::start(&directory, options, identity, 1, Box::new(|| ())).unwrap();
+            assert_eq!(log.finish(), Ok(()));
         }
-    };
-    std::thread::Builder::new().name(name.into()).spawn(guarded).map_err(|error| LogError::Thread(error.to_string()))
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use quire_device::DeviceError;
 
 use super::preallocation::{MaintenanceJob, Preallocation, lock};
-use super::segment_pool::{PreparedSegment, SegmentPool, is_shortage};
+use super::segment_pool::{ClosedSegment, PreparedSegment, SegmentPool, is_shortage};
 
 /// Where the next file comes from.
 pub(crate) struct SegmentAllocator {
@@ -60,6 +60,15 @@ impl SegmentAllocator {
     /// Takes a file back that could not be begun.
     pub(crate) fn discard(&self, prepared: PreparedSegment) -> Result<(), DeviceError> {
         lock(&self.pool).discard(prepared)
+    }
+
+    /// Takes the segment back in which the log can't go on, since an image covers it: it serves as the next one.
+    pub(crate) fn give_back(&self, covered: ClosedSegment) {
+        if let Err(error) = lock(&self.pool).give(covered) {
+            // It only takes space, and the next start tries again.
+            tracing::warn!(%error, "a log segment that is no longer needed can't be removed");
+        }
+        self.preallocation.retry(&self.jobs);
     }
 
     /// The log goes on in the file that it has got.

@@ -1,4 +1,7 @@
-//! The segments of a log but for what is being written: which are full, and whether the log counts.
+//! The segments of a log: which are full, which an image covers, and whether the log counts.
+//!
+//! The one that is written to is no other's while it is. When the log thread stands still with it, since the disk has no room for the next one,
+//! nothing more is written there: an image that covers it may have it taken away then, so that the log goes on in its place.
 //!
 //! Shared by the log thread and the maintenance thread. Neither waits for the other while it holds the lock.
 
@@ -12,12 +15,26 @@ use super::segment_pool::ClosedSegment;
 /// A segment whose header doesn't say that the log is in force.
 pub(crate) type UnmarkedSegment = (Arc<dyn Device>, SegmentMeta);
 
+/// What is done with the segment that was begun last.
+enum CurrentSegment {
+    /// It is written to, or will be.
+    Written,
+    /// The log thread stands still: there is no room for the next one.
+    Resting(ClosedSegment),
+    /// It was taken away. The log thread stands still without a segment.
+    Taken,
+}
+
 /// The segments of a log.
 pub(crate) struct SegmentChain {
     /// Those that are full, to be taken away.
     closed: Vec<ClosedSegment>,
-    /// Bytes of the one that is written to.
+    /// The one that was begun last.
+    current: CurrentSegment,
+    /// Its bytes.
     current_bytes: u64,
+    /// A durable image holds all records up to this one.
+    covered: u64,
     /// Bytes of one that wasn't made for a large record.
     ordinary_bytes: u64,
     /// Whether the image that the log builds on is durable.
@@ -29,7 +46,8 @@ pub(crate) struct SegmentChain {
 impl SegmentChain {
     /// No segments yet.
     pub(crate) fn new(in_force: bool, ordinary_bytes: u64) -> Self {
-        Self { closed: Vec::new(), current_bytes: 0, ordinary_bytes, in_force, pending: Vec::new() }
+        let (closed, current, pending) = (Vec::new(), CurrentSegment::Written, Vec::new());
+        Self { closed, current, current_bytes: 0, covered: 0, ordinary_bytes, in_force, pending }
     }
 
     /// The first segment is begun, behind those that are full. True if it must be marked now.
@@ -50,8 +68,34 @@ impl SegmentChain {
     /// One is full, and another is written to. True if that one must be marked now: the log has come in force since its
     /// header was written.
     pub(crate) fn rotate(&mut self, full: ClosedSegment, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
-        self.closed.push(full);
+        if !matches!(self.current, CurrentSegment::Taken) {
+            self.closed.push(full);
+        }
+        self.current = CurrentSegment::Written;
         self.enter(device, meta)
+    }
+
+    /// The log thread writes no more to the segment that was begun last, however long it stands still. Returns it if an image covers it
+    /// already: it is to be taken away.
+    pub(crate) fn rest(&mut self, current: ClosedSegment) -> Option<ClosedSegment> {
+        if matches!(self.current, CurrentSegment::Taken) {
+            return None;
+        }
+        self.current = CurrentSegment::Resting(current);
+        self.take_resting()
+    }
+
+    fn take_resting(&mut self) -> Option<ClosedSegment> {
+        match std::mem::replace(&mut self.current, CurrentSegment::Taken) {
+            CurrentSegment::Resting(current) if current.last_sequence <= self.covered => {
+                self.current_bytes = 0;
+                Some(current)
+            }
+            other => {
+                self.current = other;
+                None
+            }
+        }
     }
 
     fn enter(&mut self, device: &Arc<dyn Device>, meta: SegmentMeta) -> bool {
@@ -71,7 +115,11 @@ impl SegmentChain {
 
     /// Segments all of whose records are at most `position`.
     pub(crate) fn take_covered(&mut self, position: u64) -> Vec<ClosedSegment> {
-        self.closed.extract_if(.., |closed| closed.last_sequence <= position).collect()
+        self.covered = self.covered.max(position);
+        let full = self.closed.extract_if(.., |closed| closed.last_sequence <= position);
+        let mut covered: Vec<ClosedSegment> = full.collect();
+        covered.extend(self.take_resting());
+        covered
     }
 
     /// Bytes of the files that are full.
@@ -92,6 +140,6 @@ impl SegmentChain {
 
     /// Files in use.
     pub(crate) fn segments(&self) -> u64 {
-        self.closed.len() as u64 + 1
+        self.closed.len() as u64 + u64::from(!matches!(self.current, CurrentSegment::Taken))
     }
 }

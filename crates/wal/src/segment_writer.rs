@@ -133,9 +133,21 @@ impl SegmentWriter {
         Ok(None)
     }
 
-    /// Makes known that there is no room for the next segment.
+    /// Makes known that there is no room for the next segment. From here on nothing is written to this one: an image that covers it frees
+    /// it, if that has not come to pass already.
     pub(crate) fn stand_still(&self, shortage: DeviceError) {
         self.allocator.stand_still(shortage);
+        let covered = lock(&self.chain).rest(self.closing());
+        if let Some(covered) = covered {
+            self.allocator.give_back(covered);
+        }
+    }
+
+    /// The segment that is written to, as one that is no longer.
+    fn closing(&self) -> ClosedSegment {
+        let OpenSegment { device, meta, .. } = &self.current;
+        let (index, bytes) = (meta.index, meta.segment_bytes);
+        ClosedSegment { index, device: Arc::clone(device), bytes, last_sequence: self.written }
     }
 
     /// Waits until there may be room for it.
@@ -271,13 +283,8 @@ impl SegmentWriter {
             Err(error) => return Err(error.into()),
         };
         self.allocator.go_on();
-        let full = std::mem::replace(&mut self.current, OpenSegment { device: prepared.device, meta, salt });
-        let full = ClosedSegment {
-            index: full.meta.index,
-            device: full.device,
-            bytes: full.meta.segment_bytes,
-            last_sequence: first_sequence - 1,
-        };
+        let full = self.closing();
+        self.current = OpenSegment { device: prepared.device, meta, salt };
         (self.staged_at, self.fill) = (DATA_OFFSET, 0);
         let unmarked = lock(&self.chain).rotate(full, &self.current.device, meta);
         if unmarked {

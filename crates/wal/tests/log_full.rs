@@ -253,6 +253,75 @@ fn an_image_that_frees_files_makes_the_log_go_on() {
 }
 
 #[test]
+fn an_image_that_covers_the_only_segment_makes_the_log_go_on_in_its_place() {
+    // Whether the image holds what has no room in the log, as one does that is cut then.
+    for has_all in [false, true] {
+        let disk = Disk::new();
+        let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
+        disk.fill_up(errno::ENOSPC);
+        let acknowledged = fill(&mut log);
+        let files = disk.memory.list().unwrap();
+        assert_eq!((log.stats().segments, files.len()), (1, 1));
+        let position = if has_all { log.appended() } else { acknowledged };
+        log.cover(acknowledged - 1);
+        while log.is_covering() {
+            std::thread::yield_now();
+        }
+        assert!(!durable_or_awaited(&log, log.appended()), "its last record is in no image");
+        assert_eq!(read(&disk.left(), base(0), |_| LEN).unwrap().0.len() as u64, acknowledged);
+        log.cover(position);
+        while log.is_covering() {
+            std::thread::yield_now();
+        }
+        // Whether the log has gone on by then or not: what the image lacks is there as far as it was acknowledged.
+        let durable = log.durable();
+        assert!(
+            read(&disk.left(), base(position), |_| LEN).unwrap().0.len() as u64 >= durable.saturating_sub(position)
+        );
+        for _ in 0..3 {
+            append(&mut log, LEN).unwrap();
+        }
+        let last = log.appended();
+        // Its end looks for room once more and waits for none: it would tell what is lacking.
+        log.finish().unwrap();
+        let (found, _) = read(&disk.memory, base(position), |_| LEN).unwrap();
+        assert_eq!(found, (position + 1..=last).collect::<Vec<_>>());
+        assert_eq!(disk.memory.list().unwrap().len(), 1, "the same file, under another name");
+        let log = start(&disk.directory, SyncPolicy::Always, last);
+        assert!(log.is_err(), "there is no room for another one");
+    }
+}
+
+#[test]
+fn a_segment_that_an_image_covers_before_it_is_full_serves_as_the_next_one() {
+    let most = {
+        let disk = Disk::new();
+        let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
+        disk.fill_up(errno::ENOSPC);
+        fill(&mut log)
+    };
+    let disk = Disk::new();
+    let mut log = start(&disk.directory, SyncPolicy::Always, 0).unwrap();
+    disk.fill_up(errno::ENOSPC);
+    while log.appended() < most {
+        append(&mut log, LEN).unwrap();
+        log.commit();
+        assert!(durable(&log, log.appended()));
+    }
+    log.cover(most);
+    while log.is_covering() {
+        std::thread::yield_now();
+    }
+    let last = most + most / 2;
+    while log.appended() < last {
+        append(&mut log, LEN).unwrap();
+    }
+    log.finish().unwrap();
+    let (found, _) = read(&disk.memory, base(most), |_| LEN).unwrap();
+    assert_eq!(found, (most + 1..=last).collect::<Vec<_>>());
+}
+
+#[test]
 fn an_image_that_frees_files_serves_a_file_that_could_not_be_made_ahead() {
     let disk = Disk::new();
     let mut log = log_of_three_segments(&disk);

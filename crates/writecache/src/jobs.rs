@@ -4,11 +4,12 @@
 //! cache state, whatever came of it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use quire_device::{Device, DeviceError, Direction, Extent, Transfer};
 use zerocopy::IntoBytes;
 
+use crate::block_sums::{ExpectedSums, sums_of};
 use crate::buffer_pool::BufferPool;
 use crate::config::VolumeLength;
 use crate::format::{
@@ -61,6 +62,8 @@ pub struct LogJob {
     pub is_awaited: bool,
     /// Its blocks lie further back in the log already.
     pub is_relocation: bool,
+    /// Checksums of the blocks, by record, once it has run.
+    pub sums: OnceLock<Vec<Box<[u32]>>>,
 }
 
 impl LogJob {
@@ -72,16 +75,20 @@ impl LogJob {
         let bytes: u64 = self.drafts.iter().map(|draft| draft.end - draft.lsn).sum();
         let mut buffer = buffers.take(bytes as usize)?;
         let mut extents: Vec<Extent> = Vec::new();
+        let mut sums = Vec::with_capacity(self.drafts.len());
         let mut start = 0;
         for draft in &self.drafts {
             let len = (draft.end - draft.lsn) as usize;
             self.fill(draft, &mut buffer[start..start + len]);
+            sums.push(sums_of(&buffer[start + self.granule as usize..start + len]));
             join(&mut extents, Extent { offset: AREA_OFFSET + draft.lsn % self.area, start, len });
             start += len;
         }
         let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
         let result = fast.write_durable(&mut transfer);
         buffers.put(transfer.buffer);
+        // A job that is run twice writes the same.
+        let _ = self.sums.set(sums);
         result
     }
 
@@ -243,22 +250,27 @@ pub struct RelocationJob {
     pub bytes: u64,
     /// Bytes of the area.
     pub area: u64,
+    /// What the blocks are to be.
+    pub sums: ExpectedSums,
 }
 
 impl RelocationJob {
-    /// Reads the blocks, in order.
+    /// Reads the blocks, in order, and verifies them: their new records get checksums of what is read here.
     ///
     /// # Errors
-    /// The fast device fails.
+    /// The fast device fails, or has other bytes than were written to it.
     pub fn read(&self, fast: &dyn Device, buffers: &BufferPool) -> Result<Vec<BlockData>, DeviceError> {
         let len = self.blocks.len() * BLOCK_BYTES;
         if len == 0 {
             return Ok(Vec::new());
         }
         let buffer = buffers.take(len)?;
-        let extents = log_extents(self.blocks.iter().map(|&(_, position, _)| position), self.area);
+        let positions = || self.blocks.iter().map(|&(_, position, _)| position);
+        let extents = log_extents(positions(), self.area);
         let mut transfer = Transfer { direction: Direction::Read, buffer, extents, tag: 0 };
-        let result = fast.run(&mut transfer).map(|()| BlockData::split_blocks(&transfer.buffer[..len]));
+        let read = fast.run(&mut transfer);
+        let sound = read.and_then(|()| self.sums.check(positions(), &transfer.buffer[..len], fast, self.area));
+        let result = sound.map(|()| BlockData::split_blocks(&transfer.buffer[..len]));
         buffers.put(transfer.buffer);
         result
     }
@@ -312,15 +324,17 @@ pub struct DrainJob {
     pub most_runs: usize,
     /// Volumes whose devices have taken blocks; of others all had newer versions by then.
     pub moved: BTreeSet<VolumeId>,
-    /// Blocks that could not be read, with [`DrainJob::salvage`].
+    /// Blocks that could not be read, or were damaged, with [`DrainJob::salvage`].
     pub lost: Vec<BlockAddr>,
+    /// What the blocks are to be.
+    pub sums: ExpectedSums,
 }
 
 impl DrainJob {
-    /// Moves the blocks.
+    /// Moves the blocks, each verified before.
     ///
     /// # Errors
-    /// A device fails. The log is as it was.
+    /// A device fails, or the fast one has other bytes than were written to it. The log is as it was.
     pub fn run(
         &mut self,
         fast: &dyn Device,
@@ -350,14 +364,16 @@ impl DrainJob {
         let volume = blocks[0].0.volume;
         let Some(target) = self.targets.iter().find(|target| target.volume == volume) else { return Ok(()) };
         let buffer = buffers.take(blocks.len() * BLOCK_BYTES).map_err(DrainError::Fast)?;
-        let extents = log_extents(blocks.iter().map(|&(_, position)| position), self.area);
+        let positions = || blocks.iter().map(|&(_, position)| position);
+        let extents = log_extents(positions(), self.area);
         let mut transfer = Transfer { direction: Direction::Read, buffer, extents, tag: 0 };
         let mut kept: Vec<BlockAddr> = blocks.iter().map(|(addr, _)| *addr).collect();
-        if let Err(error) = fast.run(&mut transfer) {
+        let read = fast.run(&mut transfer);
+        if let Err(error) = read.and_then(|()| self.sums.check(positions(), &transfer.buffer, fast, self.area)) {
             if !self.salvage {
                 return Err(DrainError::Fast(error));
             }
-            kept = read_one_by_one(blocks, self.area, fast, &mut transfer.buffer);
+            kept = self.read_one_by_one(blocks, fast, &mut transfer.buffer);
             self.lost.extend(blocks.iter().map(|(addr, _)| *addr).filter(|addr| !kept.contains(addr)));
         }
         if kept.is_empty() {
@@ -367,6 +383,19 @@ impl DrainJob {
         write(&*target.device, transfer.buffer, extents, buffers).map_err(|error| DrainError::Slow(volume, error))?;
         self.moved.insert(volume);
         Ok(())
+    }
+
+    /// Reads what can be read, and is as it was written, to the front of the buffer; returns which blocks.
+    fn read_one_by_one(&self, blocks: &[(BlockAddr, u64)], fast: &dyn Device, buffer: &mut [u8]) -> Vec<BlockAddr> {
+        let mut kept = Vec::new();
+        for &(addr, position) in blocks {
+            let into = &mut buffer[kept.len() * BLOCK_BYTES..][..BLOCK_BYTES];
+            let is_read = fast.read_at(AREA_OFFSET + position % self.area, into) == Ok(BLOCK_BYTES);
+            if is_read && self.sums.fits(position, into) {
+                kept.push(addr);
+            }
+        }
+        kept
     }
 }
 
@@ -383,18 +412,6 @@ fn step_len(blocks: &[(BlockAddr, u64)], most_blocks: usize, most_runs: usize) -
         count += 1;
     }
     count
-}
-
-/// Reads what can be read to the front of the buffer; returns which blocks.
-fn read_one_by_one(blocks: &[(BlockAddr, u64)], area: u64, fast: &dyn Device, buffer: &mut [u8]) -> Vec<BlockAddr> {
-    let mut kept = Vec::new();
-    for &(addr, position) in blocks {
-        let into = &mut buffer[kept.len() * BLOCK_BYTES..][..BLOCK_BYTES];
-        if fast.read_at(AREA_OFFSET + position % area, into) == Ok(BLOCK_BYTES) {
-            kept.push(addr);
-        }
-    }
-    kept
 }
 
 /// Marks what a crash left between records as spare, durably, so that a record which is missing there later is known to be
@@ -418,7 +435,9 @@ pub fn mark_gaps(found: &RecoveredLog, fast: &dyn Device, buffers: &BufferPool) 
     for gaps in found.gaps.chunks(GAPS_AT_ONCE) {
         let drafts = gaps.iter().map(draft).collect();
         let (identity, granule, area) = (found.identity, found.granule_bytes, found.area_bytes);
-        LogJob { drafts, identity, granule, area, is_awaited: false, is_relocation: false }.run(fast, buffers)?;
+        let job =
+            LogJob { drafts, identity, granule, area, is_awaited: false, is_relocation: false, sums: OnceLock::new() };
+        job.run(fast, buffers)?;
     }
     Ok(())
 }

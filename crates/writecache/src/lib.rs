@@ -12,6 +12,7 @@
 
 mod agreement;
 mod attach;
+mod block_sums;
 mod buffer_pool;
 mod cache_state;
 mod config;

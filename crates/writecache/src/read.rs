@@ -1,7 +1,8 @@
 //! Reading through the cache: the newest version of every block, wherever it is.
 //!
 //! Relies on looking where a block is under the cache state's lock and reading without it. A block found in the log may
-//! have left it by the time it is read; so the map is asked again, and if it changed, the block is looked for anew.
+//! have left it by the time it is read; so the map is asked again, and if it changed, the block is looked for anew. A block of the
+//! log is verified ([`crate::block_sums`]).
 
 use std::time::Instant;
 
@@ -64,14 +65,21 @@ impl SharedCache {
         run
     }
 
-    /// Whether the bytes were still there.
+    /// Whether the bytes were still there. The block is read whole, to be verified: what is read here may be a part of a block that
+    /// is written again, with a new checksum.
     fn read_log(&self, addr: BlockAddr, position: u64, skip: usize, into: &mut [u8]) -> Result<bool, CacheError> {
-        let area = self.cache_state().log.ring.area_bytes();
-        let result = read_exactly(&*self.fast, AREA_OFFSET + position % area + skip as u64, into);
+        let (area, sums) = {
+            let cache_state = self.cache_state();
+            (cache_state.log.ring.area_bytes(), cache_state.log.sums.expected([position]))
+        };
+        let mut block = [0; BLOCK_BYTES];
+        let read = read_exactly(&*self.fast, AREA_OFFSET + position % area, &mut block);
+        let result = read.and_then(|()| sums.check(std::iter::once(position), &block, &*self.fast, area));
         if !self.cache_state().still_logged(addr, position) {
             return Ok(false);
         }
         result.map_err(|cause| CacheError::Read { volume: addr.volume, cause })?;
+        into.copy_from_slice(&block[skip..skip + into.len()]);
         Ok(true)
     }
 

@@ -8,6 +8,7 @@
 use quire_device::DeviceError;
 use zerocopy::FromBytes;
 
+use crate::block_sums::{BlockSums, sums_of};
 use crate::format::{
     AREA_OFFSET, CLEAN, HEADER_BYTES, IN_FLIGHT_BYTES, MOST_BLOCK, MOST_BLOCKS, NEWEST_VERSION, OLDEST_VERSION,
     RECORD_MAGIC, RecordHeader, RecordKind, SUPERBLOCK_BYTES, Superblock, SuperblockState, blocks_checksum,
@@ -138,6 +139,8 @@ pub struct RecoveredLog {
     pub epochs: [Epoch; 2],
     /// Damage that was accepted, in words.
     pub accepted: Vec<RecoverError>,
+    /// Checksums of the valid records' blocks.
+    pub sums: BlockSums,
 }
 
 /// A stretch of the log in which there is no valid record.
@@ -176,10 +179,11 @@ pub fn recover_as_told(
     };
     let superblock = newest_superblock(read, device_bytes, &mut judge)?;
     let mut found = check(&superblock, device_bytes)?;
-    let mut scan =
-        Scan { read, found: &found, chunk: Vec::new(), chunk_start: 0, settled: superblock.sector.settled_lsn.get() };
+    let settled = superblock.sector.settled_lsn.get();
+    let (chunk, sums) = (Vec::new(), BlockSums::default());
+    let mut scan = Scan { read, found: &found, chunk, chunk_start: 0, settled, sums };
     let Scanned { records, mut gaps, mut end } = scan.run()?;
-    let settled = scan.settled;
+    let (settled, sums) = (scan.settled, scan.sums);
     let first_lost = gaps.iter().map(|gap| gap.lsn).chain([end]).find(|&lsn| lsn < settled);
     if let Some(lsn) = first_lost {
         judge(RecoverError::RecordDamaged { lsn, offset: AREA_OFFSET + lsn % found.area_bytes })?;
@@ -195,7 +199,7 @@ pub fn recover_as_told(
     found.head_lsn = if found.clean { found.head_lsn.max(end) } else { end };
     found.skipped_bytes = gaps.iter().map(|gap| gap.end - gap.lsn).sum();
     found.clean &= accepted.is_empty();
-    (found.records, found.gaps, found.accepted) = (records, gaps, accepted);
+    (found.records, found.gaps, found.accepted, found.sums) = (records, gaps, accepted, sums);
     Ok(found)
 }
 
@@ -290,6 +294,7 @@ fn check(superblock: &Superblock, device_bytes: u64) -> Result<RecoveredLog, Rec
         gaps: Vec::new(),
         epochs: [Epoch(superblock.sector.epoch.get()), Epoch(superblock.sector.next_epoch.get())],
         accepted: Vec::new(),
+        sums: BlockSums::default(),
     })
 }
 
@@ -316,6 +321,7 @@ struct Scan<'a, 'b> {
     chunk_start: u64,
     /// Every record that began before this lsn was durable.
     settled: u64,
+    sums: BlockSums,
 }
 
 impl Scan<'_, '_> {
@@ -379,6 +385,8 @@ impl Scan<'_, '_> {
             if blocks_checksum(lsn, blocks) != header.blocks_checksum.get() {
                 return Ok(None);
             }
+            let sums = sums_of(blocks);
+            self.sums.note(lsn + granule, sums);
         }
         let (volume, volume_len) = (VolumeId(header.volume.get()), header.volume_len.get());
         let end = if kind == RecordKind::Spare { volume_len } else { lsn + len };

@@ -78,6 +78,7 @@ impl WriteCache {
             gaps: Vec::new(),
             epochs: Default::default(),
             accepted: Vec::new(),
+            sums: Default::default(),
         };
         Self::start(fast, volumes, config, &found, told)
     }

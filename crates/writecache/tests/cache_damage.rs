@@ -6,7 +6,7 @@ mod wcache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quire_device::{Device, Directory, PowerCut};
+use quire_device::{Buffer, Device, Direction, Directory, Extent, PowerCut, Transfer};
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
 };
@@ -126,6 +126,73 @@ fn a_flipped_bit_anywhere_in_a_log_loses_nothing_in_silence() {
         }
     }
     assert!(opened > 100 && refused > 100, "{opened} opened, {refused} refused");
+}
+
+/// Where the newest block `at` lies in the log.
+fn place_of(fast: &[u8], at: u64) -> usize {
+    let number = |place: usize| u64::from_le_bytes(fast[place..place + 8].try_into().unwrap());
+    let places = (SUPERBLOCKS..fast.len()).step_by(512).filter(|&place| fast[place..].starts_with(b"QWCREC01"));
+    let of_block = places.filter(|&place| number(place + 32) == at && fast[place + 40] == 1);
+    of_block.max_by_key(|&place| number(place + 16)).unwrap() + 512
+}
+
+/// Turns a bit of a file over that is in use.
+fn flip(device: &dyn Device, at: usize) {
+    let (mut buffer, offset) = (Buffer::new(512).unwrap(), (at / 512 * 512) as u64);
+    device.read_at(offset, &mut buffer).unwrap();
+    buffer[at % 512] ^= 0x20;
+    let extents = vec![Extent { offset, start: 0, len: 512 }];
+    device.run(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 }).unwrap();
+}
+
+#[test]
+fn a_bit_that_the_log_loses_while_it_is_in_use_is_told_and_never_made_valid() {
+    for reopened in [false, true] {
+        let homes = Homes::new();
+        let mut cache = WriteCache::create(homes.fast(), &homes.volumes(), settings(&homes)).unwrap();
+        (0..6).for_each(|at| put(&cache, at, 10 + at as u8));
+        if reopened {
+            drop(cache);
+            cache = open(&homes).unwrap();
+        }
+        let log = homes.fast.bytes("fast").unwrap();
+        flip(&*homes.fast(), place_of(&log, 2) + 1234);
+        // Bytes beside the damaged one are no better.
+        let mut some = [0; 100];
+        let error = cache.read(DATA, 2 * BLOCK as u64, &mut some).unwrap_err();
+        assert!(
+            matches!(&error, CacheError::Read { volume: DATA, cause } if cause.to_string().contains("invalid data"))
+        );
+        assert_eq!((get(&cache, 1), get(&cache, 3)), (11, 13));
+        // A write of a part of the block would give the rest a new checksum.
+        let damaged = homes.fast.bytes("fast").unwrap();
+        let written = cache.write(DATA, 2 * BLOCK as u64 + 7, b"part", &WriteContext::current().sync());
+        assert!(matches!(written, Err(CacheError::Read { .. })));
+        assert!(homes.fast.bytes("fast").unwrap() == damaged);
+        // Write-back brings what is sound to the slow device, and nothing else.
+        cache.drain().unwrap();
+        let slow = homes.slow.bytes("data").unwrap();
+        for at in 0..6 {
+            let expected = if at == 2 { 0 } else { 10 + at as u8 };
+            assert!(slow[at * BLOCK..][..BLOCK] == block(expected), "block {at}");
+        }
+        assert_eq!(cache.lost().iter().map(|range| (range.offset, range.len)).collect::<Vec<_>>(), [(8192, 4096)]);
+        assert!(matches!(cache.read(DATA, 2 * BLOCK as u64, &mut some), Err(CacheError::Lost { .. })));
+    }
+}
+
+#[test]
+fn a_block_that_was_damaged_in_the_log_is_sound_again_when_it_is_written_as_a_whole() {
+    let homes = Homes::new();
+    let cache = WriteCache::create(homes.fast(), &homes.volumes(), settings(&homes)).unwrap();
+    (0..3).for_each(|at| put(&cache, at, 1));
+    let log = homes.fast.bytes("fast").unwrap();
+    flip(&*homes.fast(), place_of(&log, 1));
+    put(&cache, 1, 2);
+    assert_eq!(get(&cache, 1), 2);
+    cache.drain().unwrap();
+    assert!(cache.lost().is_empty());
+    assert!(homes.slow.bytes("data").unwrap()[BLOCK..][..BLOCK] == block(2));
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use quire_store::{STRING_MAX_BYTES, string};
 
-use crate::blocked::BlockReason;
 use crate::cmd::range::{forward_span, span};
 use crate::ctx::{Args, CmdError, Ctx};
 use quire_store::numbers::parse_i64;
@@ -32,7 +31,7 @@ pub fn setbit(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(owner) => string::set_bit_in_steps(ctx.store, owner, db, key, offset, bit)?,
         None => Some(string::set_bit(ctx.store, db, key, offset, bit)?),
     };
-    let Some(old) = old else { return Err(ctx.not_yet(BlockReason::Copy)) };
+    let Some(old) = old else { return Err(ctx.not_made_yet()) };
     ctx.reply.int(i64::from(old));
     Ok(())
 }

@@ -5,7 +5,6 @@
 
 use quire_store::{CopyProgress, ValueType};
 
-use crate::blocked::BlockReason;
 use crate::cmd::databases::db_of;
 use crate::ctx::{CmdError, Ctx};
 
@@ -114,7 +113,7 @@ pub fn copy(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     } else {
         match ctx.store.copy_in_steps(id, db, from, to_db, to, replace)? {
             CopyProgress::Done(copied) => copied,
-            CopyProgress::UnderWay | CopyProgress::Busy => return Err(ctx.not_yet(BlockReason::Copy)),
+            CopyProgress::UnderWay | CopyProgress::Busy => return Err(ctx.not_made_yet()),
         }
     };
     ctx.store.count_read(found);

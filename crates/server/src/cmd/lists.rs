@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use quire_store::{Element, End, ListMut, list};
 
-use crate::blocked::BlockReason;
 use crate::cmd::range::span;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::resp::Reply;
@@ -139,7 +138,7 @@ fn end_pop(ctx: &mut Ctx<'_>, start: usize, popped: Result<bool, CmdError>) -> R
     if !matches!(popped, Ok(true)) {
         ctx.reply.truncate(start);
     }
-    if popped? { Ok(()) } else { Err(ctx.not_yet(BlockReason::Copy)) }
+    if popped? { Ok(()) } else { Err(ctx.not_made_yet()) }
 }
 
 /// LLEN key
@@ -244,7 +243,7 @@ pub fn ltrim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     };
     drop(list);
     if !is_done {
-        return Err(ctx.not_yet(BlockReason::Copy));
+        return Err(ctx.not_made_yet());
     }
     if keeps_all {
         // As in Redis it is told all the same.

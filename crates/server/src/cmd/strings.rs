@@ -5,7 +5,6 @@
 
 use quire_store::{ExpiryChange, LongDouble, StoreError, ValueType, string};
 
-use crate::blocked::BlockReason;
 use crate::cmd::expire;
 use crate::cmd::range::forward_span;
 use crate::cmd::set_options::{self, ExpiryOption, OptionContext, SetCondition, TimeUnit, instant_ms};
@@ -229,7 +228,7 @@ pub fn append(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(owner) => string::append_in_steps(ctx.store, owner, db, key, value)?,
         None => Some(string::append(ctx.store, db, key, value)?),
     };
-    let Some(len) = len else { return Err(ctx.not_yet(BlockReason::Copy)) };
+    let Some(len) = len else { return Err(ctx.not_made_yet()) };
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -259,7 +258,7 @@ pub fn setrange(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(owner) => string::set_range_in_steps(ctx.store, owner, db, key, offset, value)?,
         None => Some(string::set_range(ctx.store, db, key, offset, value)?),
     };
-    let Some(len) = len else { return Err(ctx.not_yet(BlockReason::Copy)) };
+    let Some(len) = len else { return Err(ctx.not_made_yet()) };
     ctx.reply.int(len as i64);
     Ok(())
 }

@@ -313,7 +313,7 @@ pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
         | BlockReason::Output
         | BlockReason::Turn
         | BlockReason::LogBehind
-        | BlockReason::Copy
+        | BlockReason::Copy(_)
         | BlockReason::Keys(_) => true,
         BlockReason::Durability(_) => worker.answer_durability(&blocked, connection),
     };

@@ -5,7 +5,7 @@
 use super::engine::Engine;
 use super::exchange::go_on;
 use super::worker::Worker;
-use crate::blocked::{BlockReason, LAST_RECORD, WakeEvent};
+use crate::blocked::{BlockReason, CopyWait, HeldKey, LAST_RECORD, WakeEvent};
 use crate::clients::Connection;
 
 impl Engine {
@@ -42,21 +42,58 @@ impl Engine {
         }
     }
 
-    /// A copy may be whole, or there may be none any more. Clients that go on because of that may end theirs, or begin one.
+    /// A copy may be whole, or there may be none any more. Clients that go on because of that may end theirs, or begin one. Each is
+    /// woken when it can go on, and not to find that it can't: with many that wait for their turn, that would be a run of all of them for each
+    /// copy. Writers of the key come first: they are not to wait for the copies that others would make of it before.
     pub(super) fn announce_copies(&mut self) {
         while self.copy_got_on() {
             self.copy_events = self.worker.store.copy_events();
-            self.announce(WakeEvent::CopyGetsOn);
+            // Without those that begin theirs now.
+            let owners = self.worker.state.blocked.waiting(WakeEvent::CopyIsMade, u64::MAX);
+            self.wake_writers();
+            self.wake(&owners);
+            if self.copy_events == self.worker.store.copy_events() {
+                self.begin_next_copy();
+            }
         }
         self.worker.judge_holds();
+    }
+
+    /// Those go on that wait to write a key of which no copy is under way any more, first come, first served, until one of them has something made
+    /// of it in steps again. Those that come to wait meanwhile are left out, so that this ends.
+    fn wake_writers(&mut self) {
+        let (mut from, end) = (0, self.worker.state.blocked.arrivals());
+        while let Some((place, id)) = self.worker.state.blocked.next_waiting(WakeEvent::KeyMayChange, from, end) {
+            let blocked = self.worker.state.clients.by_id(id).and_then(|client| client.blocked);
+            let held = self.worker.store.copy_source().map(HeldKey::of);
+            if held
+                .is_some_and(|held| blocked.is_some_and(|blocked| blocked.on == BlockReason::Copy(CopyWait::Key(held))))
+            {
+                return;
+            }
+            from = place + 1;
+            self.wake(&[id]);
+        }
+    }
+
+    /// Those that wait for their turn get it, first come, first served, until one has begun its copy, with the same exception.
+    fn begin_next_copy(&mut self) {
+        let (mut from, end) = (0, self.worker.state.blocked.arrivals());
+        while self.worker.store.copy_owner().is_none()
+            && let Some((place, id)) = self.worker.state.blocked.next_waiting(WakeEvent::CopyMayBegin, from, end)
+        {
+            from = place + 1;
+            self.wake(&[id]);
+        }
     }
 
     /// Whether something became of a copy that clients may wait for, or they wait and there is none: the store may be another
     /// one (DEBUG RELOAD).
     pub(super) fn copy_got_on(&self) -> bool {
         let Worker { store, state, .. } = &self.worker;
+        let waits = [WakeEvent::CopyIsMade, WakeEvent::CopyMayBegin, WakeEvent::KeyMayChange];
         self.copy_events != store.copy_events()
-            || store.copy_owner().is_none() && state.blocked.awaits(WakeEvent::CopyGetsOn)
+            || store.copy_owner().is_none() && waits.into_iter().any(|event| state.blocked.awaits(event))
     }
 
     /// More of the log may be durable, or none ever will be.
@@ -98,6 +135,7 @@ impl Engine {
         for id in ids {
             let Some(slot) = self.worker.state.clients.slot_of(*id) else { continue };
             let Some(mut connection) = self.worker.state.clients.take(slot) else { continue };
+            self.worker.state.blocked.woken += 1;
             go_on(&mut self.worker, &mut connection);
             self.finish(slot, connection);
         }

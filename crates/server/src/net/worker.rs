@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quire_store::{Prefetched, Store};
 
-use crate::blocked::{BlockReason, BlockedClient};
+use crate::blocked::{BlockReason, BlockedClient, CopyWait, HeldKey};
 use crate::client::{Client, CloseState, CommandId};
 use crate::clients::{Connection, OutputBuffer};
 use crate::ctx::{Args, Ctx};
@@ -312,7 +312,7 @@ impl Worker {
             // It is only queued.
             Some(_) => false,
         };
-        changes.then_some(BlockReason::Copy)
+        changes.then(|| BlockReason::Copy(CopyWait::Key(HeldKey::of(key))))
     }
 
     /// Whether a command may change data: itself, or as the end of a transaction that does.

@@ -2,6 +2,8 @@
 //!
 //! Relies on [`LogJob`] being finished once, whatever its result.
 
+use std::sync::OnceLock;
+
 use quire_device::DeviceError;
 
 use crate::cache_state::{BlockVersion, CacheState, Entry, EntryState, SALVAGED};
@@ -165,11 +167,14 @@ impl CacheState {
 
     pub(super) fn log_job(&self, drafts: Vec<RecordDraft>, is_awaited: bool) -> LogJob {
         let (identity, granule, area) = (self.log.identity, self.log.granule_bytes, self.log.ring.area_bytes());
-        LogJob { drafts, identity, granule, area, is_awaited, is_relocation: false }
+        LogJob { drafts, identity, granule, area, is_awaited, is_relocation: false, sums: OnceLock::new() }
     }
 
     /// The job has ended.
     pub fn finish_log(&mut self, job: &LogJob, result: &Result<(), DeviceError>, now_ns: u64) {
+        if result.is_ok() {
+            self.note_sums(job);
+        }
         for draft in &job.drafts {
             self.log.ring.finish(draft.lsn);
             let ok = result.is_ok();
@@ -208,6 +213,13 @@ impl CacheState {
         if let Err(error) = result {
             self.numbers.setbacks += 1;
             self.fast.dead.get_or_insert_with(|| error.clone());
+        }
+    }
+
+    fn note_sums(&mut self, job: &LogJob) {
+        for (draft, sums) in job.drafts.iter().zip(job.sums.get().into_iter().flatten()) {
+            let first = self.position(draft.lsn, 0);
+            self.log.sums.note(first, sums.clone());
         }
     }
 

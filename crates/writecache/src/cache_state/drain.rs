@@ -91,6 +91,7 @@ impl CacheState {
             Some(_) => (self.salvage_batch(most_bytes)?, self.log.ring.tail()),
         };
         let targets = self.targets(&blocks);
+        let sums = self.log.sums.expected(blocks.iter().map(|(_, position)| *position));
         self.drain.targets = targets.iter().map(|target| target.volume).collect();
         self.drain.running = true;
         self.drain.batch_blocks = blocks.len();
@@ -106,6 +107,7 @@ impl CacheState {
             most_runs,
             moved: BTreeSet::new(),
             lost: Vec::new(),
+            sums,
         })
     }
 
@@ -274,6 +276,7 @@ impl CacheState {
             }
         }
         self.log.ring.free_up_to(job.end_lsn);
+        self.log.sums.free_up_to(job.end_lsn);
         let bytes = (job.blocks.len() * BLOCK_BYTES) as u64;
         self.stats.written_back_bytes += bytes;
         self.drain.batches += 1;
@@ -331,6 +334,7 @@ impl CacheState {
         self.untold.closing.clear();
         if abandoned {
             self.log.logged.clear();
+            self.log.sums.clear();
             self.untold.open_truncations.clear();
             for volume in self.volumes.values_mut() {
                 volume.logged_blocks = 0;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quire_device::DeviceError;
 
+use crate::block_sums::BlockSums;
 use crate::decision_trace::DecisionTrace;
 use crate::error::CacheError;
 use crate::format::RecordKind;
@@ -142,6 +143,8 @@ pub struct LogIndex {
     generation: u64,
     records: VecDeque<Entry>,
     logged: BTreeMap<BlockAddr, u64>,
+    /// What its blocks are to be.
+    pub sums: BlockSums,
     /// Volumes that can't be written to, and what the log holds of them.
     pub refused: RefusedVolumes,
 }

@@ -37,6 +37,7 @@ impl CacheState {
                 generation: found.generation,
                 records: VecDeque::new(),
                 logged: BTreeMap::new(),
+                sums: found.sums.clone(),
                 refused: RefusedVolumes::default(),
             },
             fast: FastHealth::default(),
@@ -146,6 +147,7 @@ mod tests {
             gaps: Vec::new(),
             epochs: Default::default(),
             accepted: Vec::new(),
+            sums: Default::default(),
         };
         let cache_state = CacheState::opened(&found, AdmissionPolicy::All, 1, &TaskGraph::new());
         cache_state.volumes.get(&FILE).and_then(|volume| volume.truncations.open())

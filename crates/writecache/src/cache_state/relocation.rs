@@ -13,6 +13,8 @@
 //! for each byte that is freed at most three are moved, and a log of nothing else is left alone. And volumes that can't be
 //! written to get no more than a quarter of the log ([`CacheState::is_over_share`]): beyond that their writers are told.
 //!
+//! A block is verified before it is moved ([`crate::block_sums`]): its new record would make damage valid.
+//!
 //! Relies on one batch of write-back or one relocation at a time: a batch that took a block to its device meanwhile would
 //! have it go back into the map.
 
@@ -20,6 +22,7 @@ use std::collections::BTreeMap;
 
 use quire_device::DeviceError;
 
+use crate::block_sums::ExpectedSums;
 use crate::cache_state::{CacheState, Entry, EntryState};
 use crate::error::CacheError;
 use crate::format::{MOST_BLOCKS, RecordKind, record_bytes};
@@ -222,7 +225,7 @@ impl CacheState {
         if !is_stuck || !self.is_worth_relocating() {
             return None;
         }
-        let Some(job) = self.oldest_refused(most_bytes, most_blocks) else {
+        let Some(mut job) = self.oldest_refused(most_bytes, most_blocks) else {
             self.drain.lacks_room = true;
             return None;
         };
@@ -233,6 +236,7 @@ impl CacheState {
         }
         self.drain.running = true;
         self.drain.targets.clear();
+        job.sums = self.log.sums.expected(job.blocks.iter().map(|(_, position, _)| *position));
         Some(job)
     }
 
@@ -242,7 +246,8 @@ impl CacheState {
         let (free, granule) = (self.log.ring.free_bytes(), self.log.granule_bytes);
         // Where a lap ends, less than a record of one block may stay unused, and one record become two.
         let (bytes, area) = (record_bytes(granule, 1) + granule, self.log.ring.area_bytes());
-        let mut job = RelocationJob { blocks: Vec::new(), truncated: Vec::new(), bytes, area };
+        let sums = ExpectedSums::default();
+        let mut job = RelocationJob { blocks: Vec::new(), truncated: Vec::new(), bytes, area, sums };
         for entry in &self.log.records {
             let is_first = job.blocks.is_empty() && job.truncated.is_empty();
             let is_enough = !is_first && entry.end - self.log.ring.tail() > most_bytes;
@@ -403,7 +408,7 @@ impl CacheState {
         }
     }
 
-    /// The relocation has ended. `error`: the fast device could not be read.
+    /// The relocation has ended. `error`: the fast device could not be read, or had damaged blocks.
     pub fn end_relocation(&mut self, error: Option<DeviceError>) {
         self.drain.running = false;
         if let Some(error) = error {

@@ -157,6 +157,7 @@ fn empty_log(seed: u64, area_bytes: u64) -> RecoveredLog {
         gaps: Vec::new(),
         epochs: Default::default(),
         accepted: Vec::new(),
+        sums: Default::default(),
     }
 }
 

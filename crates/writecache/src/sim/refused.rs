@@ -3,15 +3,18 @@
 //!
 //! Relies on [`World`].
 
-use quire_device::{DeviceError, DeviceOperation, Directory, MemoryDirectory, errno};
+use quire_device::{
+    Buffer, Device, DeviceError, DeviceOperation, Direction, Directory, Extent, MemoryDirectory, Transfer, errno,
+};
 
 use crate::cache_state::{AppendOutcome, CacheState, NextJob, WaitProgress, WriteTicket};
 use crate::config::VolumeLength;
 use crate::error::CacheError;
+use crate::format::AREA_OFFSET;
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
 use crate::jobs::SlowJob;
 use crate::policy::{AdmissionPolicy, AdmissionReason};
-use crate::sim::{BLOCKS, RULES, Under, VOLUMES, World, empty_log};
+use crate::sim::{AREA_BYTES, BLOCKS, RULES, Under, VOLUMES, World, empty_log};
 use crate::tasks::{Criticality, TaskGraph};
 use crate::volume::Volume;
 
@@ -50,6 +53,36 @@ fn others_that_take_room_while_blocks_are_read_do_not_keep_the_tail_from_moving(
     world.cache_state.finish_log(&log_job, &result, 0);
     world.cache_state.end_relocation(None);
     assert!(world.cache_state.begin_drain(32 << 10, 3, 2).is_some(), "the oldest record has no live block any more");
+}
+
+#[test]
+fn a_damaged_block_is_not_relocated_and_gets_no_new_checksum() {
+    let (mut world, [id, other]) = (World::new(1, AdmissionPolicy::All), VOLUMES);
+    (0..9).for_each(|block| assert!(log_block(&mut world, id, 2 * block)));
+    (0..3).for_each(|block| assert!(log_block(&mut world, other, block)));
+    refuse(&mut world, id, errno::EIO);
+    assert!(world.cache_state.begin_drain(32 << 10, 3, 2).is_none());
+    let job = world.cache_state.begin_relocation(1 << 20, 64).unwrap();
+    let position = job.blocks[4].1;
+    let offset = AREA_OFFSET + position % AREA_BYTES;
+    damage(&*world.fast, offset + 1000);
+    let before = world.fast_home.bytes("fast");
+    let error = job.read(&*world.fast, &world.buffers).unwrap_err();
+    assert_eq!((error.kind, error.place), (std::io::ErrorKind::InvalidData, Some((offset, BLOCK_BYTES as u64))));
+    assert!(world.cache_state.begin_relocated(&job, &[], 0).is_none());
+    world.cache_state.end_relocation(Some(error.clone()));
+    assert_eq!(world.cache_state.fast.dead, Some(error), "as a sector that can't be read");
+    assert!(world.fast_home.bytes("fast") == before);
+}
+
+/// Turns a bit over.
+fn damage(fast: &dyn Device, offset: u64) {
+    let mut buffer = Buffer::new(512).unwrap();
+    let start = offset / 512 * 512;
+    fast.read_at(start, &mut buffer).unwrap();
+    buffer[(offset - start) as usize] ^= 4;
+    let extents = vec![Extent { offset: start, start: 0, len: 512 }];
+    fast.run(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 }).unwrap();
 }
 
 #[test]
