@@ -105,7 +105,7 @@ impl WriteCache {
         found: &RecoveredLog,
         told: Option<LogIdentity>,
     ) -> Result<Self, CacheError> {
-        let mut cache_state = CacheState::opened(found, config.policy, config.trace_len, &config.tasks);
+        let mut cache_state = found.cache_state(config.policy, config.trace_len, &config.tasks);
         let buffers = BufferPool::default();
         for damage in &found.accepted {
             tracing::warn!(log = fast.name(), %damage, "damage of the write cache's log was accepted");
