@@ -13,6 +13,8 @@ mod attach;
 #[cfg(not(loom))]
 mod barrier;
 #[doc(hidden)]
+pub mod copy_protocol;
+#[doc(hidden)]
 pub mod copy_state;
 #[doc(hidden)]
 pub mod current_epoch;
