@@ -16,7 +16,6 @@ mod mount;
 mod peer;
 mod program;
 mod serve;
-mod size;
 mod watch;
 
 use std::process::ExitCode;

@@ -25,6 +25,8 @@ mod fork_child;
 #[cfg(not(loom))]
 mod fork_run;
 #[cfg(not(loom))]
+mod fork_view;
+#[cfg(not(loom))]
 mod mechanism;
 #[cfg(not(loom))]
 mod memcpy;

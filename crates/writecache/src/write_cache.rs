@@ -12,7 +12,7 @@ use quire_device::Device;
 
 use crate::agreement;
 use crate::buffer_pool::BufferPool;
-use crate::cache_state::{CacheState, WriteTicket};
+use crate::cache_state::WriteTicket;
 use crate::config::{CacheConfig, VolumeSpec};
 use crate::decision_trace::AdmissionDecision;
 use crate::error::{CacheError, LostRange};

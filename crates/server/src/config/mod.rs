@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::event_classes::NotifyClasses;
 
+pub mod directive;
 pub mod file;
 pub mod table;
 pub mod value;

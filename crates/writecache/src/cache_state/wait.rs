@@ -145,9 +145,13 @@ impl WriteTicket {
     /// # Errors
     /// That.
     pub fn hopeless(&self, cache_state: &CacheState, survey: &WaitSurvey) -> Result<(), CacheError> {
-        let Some(volume) = cache_state.volumes.get(&self.volume) else { return Err(CacheError::Unattached(self.volume)) };
+        let Some(volume) = cache_state.volumes.get(&self.volume) else {
+            return Err(CacheError::Unattached(self.volume));
+        };
         cache_state.check_lost(self.volume, volume)?;
-        if let Some(cause) = cache_state.fast.dead.as_ref().filter(|_| cache_state.fast.salvaged && survey.queued_over_log) {
+        if let Some(cause) =
+            cache_state.fast.dead.as_ref().filter(|_| cache_state.fast.salvaged && survey.queued_over_log)
+        {
             return Err(CacheError::Fast(cause.clone()));
         }
         if let Some(cause) = cache_state.fast.dead.as_ref().filter(|_| survey.queued && cache_state.is_barred(volume)) {

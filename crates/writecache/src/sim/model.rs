@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use quire_device::Device;
-
 use crate::cache_state::{BlockLocation, WriteTicket};
 use crate::format::AREA_OFFSET;
 use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData};
