@@ -3,10 +3,12 @@
 //! Relies on clap for the arguments. Which experiments there are is said in [`crate::list`] only.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Command};
 
+use crate::bounds;
 use crate::chart::Chart;
 use crate::cleanup_list;
 use crate::machine;
@@ -146,10 +148,13 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let mut report = Report::new(E::NAME, machine::facts(common.dir()));
     report.scale.insert("quick".into(), common.quick.into());
+    let started = Instant::now();
     let results = experiment.run()?;
     experiment.figures(&results, &mut report);
+    bounds::explain(&mut report);
     if common.quick {
         quick::leave_out(&mut report, &experiment.beyond_quick());
+        quick::judge_time(&mut report, started.elapsed());
     }
     quire_sys::out!("{}", report.table())?;
     if let Some(path) = &common.json {
@@ -164,6 +169,34 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    /// What a small run of an experiment cannot tell.
+    fn beyond<E: Experiment>() -> Vec<&'static str> {
+        parse::<E>("--quick").beyond_quick().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn the_document_of_results_lists_what_a_small_run_leaves_out() {
+        let document = include_str!("../../../docs/results/README.md");
+        let list = document.split("## What a quick run leaves out").nth(1).unwrap().split("\n## ").next().unwrap();
+        for (experiment, names) in [
+            ("server", beyond::<crate::server::ServerArgs>()),
+            ("forkers", beyond::<crate::forkers::ForkersArgs>()),
+            ("snapshot", beyond::<crate::snapshot::SnapshotArgs>()),
+            ("ccow", beyond::<crate::ccow::CcowArgs>()),
+            ("fastmap", beyond::<crate::fastmap::FastmapArgs>()),
+            ("wcache", beyond::<crate::wcache::WcacheArgs>()),
+            ("checkpoint", beyond::<crate::checkpoint::CheckpointArgs>()),
+            ("clone", beyond::<crate::clone::CloneArgs>()),
+            ("dbio", beyond::<crate::dbio::DbioArgs>()),
+            ("zread", beyond::<crate::zread::ZreadArgs>()),
+        ] {
+            let row = list.lines().find(|line| line.starts_with(&format!("| `{experiment}` |"))).unwrap();
+            for name in names {
+                assert!(row.contains(&format!("`{name}")), "{experiment}: {name} is not in {row}");
+            }
+        }
+    }
 
     /// The arguments that `words` are to an experiment.
     pub fn parse<E: Experiment>(words: &str) -> E {

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 pub mod ccow;
 pub mod chart;
 pub mod checkpoint;

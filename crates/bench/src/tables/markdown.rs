@@ -58,6 +58,9 @@ fn goal_row(text: &mut String, figure: &Value) {
     if let (Some(bound), Some(what)) = (figure["bound"]["value"].as_f64(), figure["bound"]["name"].as_str()) {
         behind.push(format!("bound {} ({what})", format_with_unit(bound, unit)));
     }
+    if let Some(why) = figure["no_bound"].as_str() {
+        behind.push(format!("no bound: {why}"));
+    }
     if let Some(note) = figure["note"].as_str() {
         behind.push(note.to_owned());
     }

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use quire_store::declared_limits;
+use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
-use super::directive::{Directive, Setting, directive, flag, integer, memory, text};
+pub use super::directive::Directive;
+use super::directive::{Setting, directive, flag, integer, memory, text};
 use super::value::{self, RejectReason};
 
 const FIXED: bool = false;

@@ -8,13 +8,11 @@ use std::sync::mpsc::{Receiver, RecvError, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quire_arena::ArenaError;
 use quire_checkpoint::{
     Codec, DumpError, DumpOptions, DumpProgress, DumpSummary, ImageIdentity, ImageMeta, LinkId, dump, dump_delta,
 };
 use quire_snapshot::{BackgroundPriority, PAGE_SIZE, Snapshot};
 
-use crate::error::{OpenError, StoreError};
 use crate::keyspace::root;
 use crate::store::Store;
 use crate::store::location::ImageLocation;
