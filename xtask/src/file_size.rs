@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most lines of a file of a crate's code.
-const MOST_LINES: usize = 500;
-/// Most lines of a file of tests: what they have in common is written down once in each.
-const MOST_TEST_LINES: usize = 600;
+/// Most lines of a file of a crate's code, its tests aside: 500 are fine, and a line or two more cut no noun.
+const MOST_LINES: usize = 520;
+/// Most lines of any file: what tests have in common is written down once in each file of them.
+const MOST_LINES_WITH_TESTS: usize = 600;
 /// A file with fewer lines has to be a noun.
 const LEAST_LINES: usize = 100;
 /// With fewer than these, a function is none.
@@ -41,6 +41,8 @@ const NOUNS: &[&str] = &[
 /// What a file declares.
 struct Declared {
     lines: usize,
+    /// Those before the module of its tests.
+    lines_before_tests: usize,
     /// Types of any visibility, and constants and tables that others see.
     nouns: BTreeSet<String>,
     /// Functions that others see.
@@ -65,16 +67,19 @@ impl FileSizes {
             }
         }
         let lines = code.lines().count();
-        self.0.insert(name.to_owned(), Declared { lines, nouns, functions, code: code.to_owned() });
+        let before_tests = code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len());
+        let lines_before_tests = code[..before_tests].lines().count();
+        self.0.insert(name.to_owned(), Declared { lines, lines_before_tests, nouns, functions, code: code.to_owned() });
     }
 
     /// Files that are too long, and short ones that are no nouns.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (name, file) in &self.0 {
-            let most = if name.contains("/src/") { MOST_LINES } else { MOST_TEST_LINES };
-            if file.lines > most {
-                faults.push(format!("{name}:{most}: {} lines; cut it at a noun", file.lines));
+            if name.contains("/src/") && file.lines_before_tests > MOST_LINES {
+                faults.push(format!("{name}:{MOST_LINES}: {} lines; cut it at a noun", file.lines_before_tests));
+            } else if file.lines > MOST_LINES_WITH_TESTS {
+                faults.push(format!("{name}:{MOST_LINES_WITH_TESTS}: {} lines; cut it at a noun", file.lines));
             }
             if file.lines < LEAST_LINES && !NOUNS.contains(&name.as_str()) && !self.is_noun(name, file) {
                 faults.push(format!("{name}: {} lines and no noun; join it with what it belongs to", file.lines));
@@ -187,10 +192,14 @@ mod tests {
 
     #[test]
     fn a_long_file_is_a_fault_and_one_of_tests_may_be_longer() {
-        let fault = faults(&[("crates/pool/src/page.rs", short("struct Page;", 501))]);
-        assert_eq!(fault, "crates/pool/src/page.rs:500: 501 lines; cut it at a noun");
+        let fault = faults(&[("crates/pool/src/page.rs", short("struct Page;", 521))]);
+        assert_eq!(fault, "crates/pool/src/page.rs:520: 521 lines; cut it at a noun");
+        let with_tests =
+            format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", short("struct Page;", 520), "// .\n".repeat(70));
+        assert_eq!(faults(&[("crates/pool/src/page.rs", with_tests.clone())]), "");
+        assert!(faults(&[("crates/pool/src/page.rs", with_tests + &"\n".repeat(20))]).contains("613 lines"));
         let files =
-            [("crates/pool/src/page.rs", short("struct Page;", 500)), ("crates/pool/tests/a.rs", short("", 600))];
+            [("crates/pool/src/page.rs", short("struct Page;", 520)), ("crates/pool/tests/a.rs", short("", 600))];
         assert_eq!(faults(&files), "");
         assert!(faults(&[("crates/pool/tests/a.rs", short("", 601))]).contains("601 lines"));
     }

@@ -32,6 +32,14 @@ const CALL_CRATES: &[&str] = &["libc", "rustix", "io-uring", "nix"];
 /// Marks of unfinished work; spelled in parts, or this file would be at fault.
 const UNFINISHED_CODE: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const UNFINISHED_TEXT: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X:")];
+/// An argument that only refers to another one; spelled in parts, too.
+const NO_ARGUMENT: &[&str] = &[
+    concat!("SAFETY", ": as above"),
+    concat!("SAFETY", ": as before"),
+    concat!("SAFETY", ": see "),
+    concat!("SAFETY", ": same as"),
+    concat!("SAFETY", ": the caller's promise"),
+];
 /// How far above an unsafe block its argument may begin.
 const SAFETY_REACH: usize = 12;
 
@@ -97,6 +105,9 @@ fn line_faults(name: &str, at: &str, code: &str, raw: &str) -> Vec<String> {
     }
     if let Some(mark) = UNFINISHED_TEXT.iter().find(|mark| raw.contains(**mark)) {
         faults.push(format!("{at}: {mark} is unfinished work"));
+    }
+    if NO_ARGUMENT.iter().any(|words| raw.contains(words)) {
+        faults.push(format!("{at}: an argument that only refers to another one; say which promise, of which function, and why it holds here"));
     }
     if code.contains("#[ignore]") {
         faults.push(format!("{at}: a test is ignored without a reason"));
@@ -238,6 +249,8 @@ mod tests {
         assert!(
             faults("crates/arena/src/a.rs", "//! A.\n// SAFETY: g is fine.\nfn f() { unsafe { g() } }\n").is_empty()
         );
+        let referring = concat!("//! A.\n// SAFETY", ": as above.\nfn f() { unsafe { g() } }\n");
+        assert!(faults("crates/arena/src/a.rs", referring).contains("only refers to another one"));
         assert!(faults("crates/device/src/a.rs", "//! A.\nuse libc::c_int;\n").contains("libc:: outside"));
         assert!(faults("crates/device/src/a.rs", "//! A.\nuse quire_sys::libc::c;\n").is_empty());
         assert!(faults("crates/sys/src/a.rs", "//! A.\nfn f() { todo!() }\n").contains("unfinished"));
