@@ -170,34 +170,6 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What a small run of an experiment cannot tell.
-    fn beyond<E: Experiment>() -> Vec<&'static str> {
-        parse::<E>("--quick").beyond_quick().into_iter().map(|(name, _)| name).collect()
-    }
-
-    #[test]
-    fn the_document_of_results_lists_what_a_small_run_leaves_out() {
-        let document = include_str!("../../../docs/results/README.md");
-        let list = document.split("## What a quick run leaves out").nth(1).unwrap().split("\n## ").next().unwrap();
-        for (experiment, names) in [
-            ("server", beyond::<crate::server::ServerArgs>()),
-            ("forkers", beyond::<crate::forkers::ForkersArgs>()),
-            ("snapshot", beyond::<crate::snapshot::SnapshotArgs>()),
-            ("ccow", beyond::<crate::ccow::CcowArgs>()),
-            ("fastmap", beyond::<crate::fastmap::FastmapArgs>()),
-            ("wcache", beyond::<crate::wcache::WcacheArgs>()),
-            ("checkpoint", beyond::<crate::checkpoint::CheckpointArgs>()),
-            ("clone", beyond::<crate::clone::CloneArgs>()),
-            ("dbio", beyond::<crate::dbio::DbioArgs>()),
-            ("zread", beyond::<crate::zread::ZreadArgs>()),
-        ] {
-            let row = list.lines().find(|line| line.starts_with(&format!("| `{experiment}` |"))).unwrap();
-            for name in names {
-                assert!(row.contains(&format!("`{name}")), "{experiment}: {name} is not in {row}");
-            }
-        }
-    }
-
     /// The arguments that `words` are to an experiment.
     pub fn parse<E: Experiment>(words: &str) -> E {
         let words = [E::NAME].into_iter().chain(words.split_ascii_whitespace());
