@@ -30,7 +30,7 @@ pub struct Until {
 }
 
 /// Runs `target` on mutated seeds; returns how many inputs were tried.
-pub fn drive(target: &Target, seed: u64, until: Until) -> u64 {
+pub fn smoke(target: &Target, seed: u64, until: Until) -> u64 {
     let seeds = (target.seeds)();
     let mut rng = SplitMix64::new(seed);
     let began = Instant::now();

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use quire_fuzz::smoke::{Until, drive};
+use quire_fuzz::smoke::{Until, smoke};
 use quire_fuzz::{TARGETS, Target};
 
 fn short_run(name: &str) {
     let target: &Target = TARGETS.iter().find(|target| target.name == name).expect("the target exists");
-    assert_eq!(drive(target, 2026, Until { iterations: target.inputs, time: Duration::MAX }), target.inputs);
+    assert_eq!(smoke(target, 2026, Until { iterations: target.inputs, time: Duration::MAX }), target.inputs);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::deps::Graph;
+use crate::graph::Graph;
 use crate::rows::row_of;
 use crate::sources;
 

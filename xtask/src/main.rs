@@ -5,9 +5,10 @@
 
 mod c_api;
 mod crashes;
-mod deps;
 mod docs;
+mod file_size;
 mod fuzz;
+mod graph;
 mod header;
 mod impls;
 mod install;
@@ -27,6 +28,7 @@ mod stress;
 mod test;
 mod tidy;
 mod transcript;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::file_size::FileSizes;
 use crate::impls::{self, Impls};
-use crate::{shape, sources};
+use crate::{shape, sources, words};
 
-/// A file longer than this holds more than one noun.
-const MOST_LINES: usize = 600;
 /// Crates that may hold `unsafe`.
 const UNSAFE_ALLOWED: &[&str] = &[
     "crates/sys/",
@@ -33,25 +32,36 @@ const CALL_CRATES: &[&str] = &["libc", "rustix", "io-uring", "nix"];
 /// Marks of unfinished work; spelled in parts, or this file would be at fault.
 const UNFINISHED_CODE: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const UNFINISHED_TEXT: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X:")];
+/// An argument that only refers to another one; spelled in parts, too.
+const NO_ARGUMENT: &[&str] = &[
+    concat!("SAFETY", ": as above"),
+    concat!("SAFETY", ": as before"),
+    concat!("SAFETY", ": see "),
+    concat!("SAFETY", ": same as"),
+    concat!("SAFETY", ": the caller's promise"),
+];
 /// How far above an unsafe block its argument may begin.
 const SAFETY_REACH: usize = 12;
 
 /// Runs all checks and says what is wrong.
 pub fn run() -> anyhow::Result<()> {
-    let (mut faults, mut all_impls) = (Vec::new(), Impls::default());
+    let (mut faults, mut all_impls, mut sizes) = (Vec::new(), Impls::default(), FileSizes::default());
     let files = sources::rust_files()?;
     for file in &files {
         let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        faults.extend(file_faults(&file.to_string_lossy(), &text));
-        all_impls.add(&file.to_string_lossy(), &sources::code_only(&text));
+        let (name, code) = (file.to_string_lossy(), sources::code_only(&text));
+        faults.extend(file_faults(&name, &text, &code));
+        all_impls.add(&name, &code);
+        sizes.add(&name, &code);
     }
     faults.extend(all_impls.faults());
+    faults.extend(sizes.faults());
     for manifest in manifests()? {
         let text = std::fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
         faults.extend(manifest_faults(&manifest, &text));
     }
     faults.extend(paper_faults());
-    faults.extend(shape::document_faults()?);
+    faults.extend(words::document_faults()?);
     let rules = std::fs::read_to_string(CONTRIBUTING).with_context(|| format!("reading {CONTRIBUTING}"))?;
     faults.extend(contributing_fault(&rules));
     if faults.is_empty() {
@@ -61,18 +71,14 @@ pub fn run() -> anyhow::Result<()> {
     bail!("tidy:\n  {}", faults.join("\n  "))
 }
 
-fn file_faults(name: &str, text: &str) -> Vec<String> {
+fn file_faults(name: &str, text: &str, code: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if !text.starts_with("//!") && !text.starts_with("#![no_main]") {
         faults.push(format!("{name}:1: does not open with //! saying what it is and what it relies on"));
     }
-    let count = text.lines().count();
-    if count > MOST_LINES {
-        faults.push(format!("{name}:{MOST_LINES}: {count} lines; cut it at a noun"));
-    }
-    let code = sources::code_only(text);
-    faults.extend(shape::faults(name, text, &code));
-    faults.extend(impls::wildcards(name, &code));
+    faults.extend(shape::faults(name, code));
+    faults.extend(words::word_faults(name, text));
+    faults.extend(impls::wildcards(name, code));
     let lines: Vec<&str> = text.lines().collect();
     for (index, (code, raw)) in code.lines().zip(&lines).enumerate() {
         let at = format!("{name}:{}", index + 1);
@@ -99,6 +105,9 @@ fn line_faults(name: &str, at: &str, code: &str, raw: &str) -> Vec<String> {
     }
     if let Some(mark) = UNFINISHED_TEXT.iter().find(|mark| raw.contains(**mark)) {
         faults.push(format!("{at}: {mark} is unfinished work"));
+    }
+    if NO_ARGUMENT.iter().any(|words| raw.contains(words)) {
+        faults.push(format!("{at}: an argument that only refers to another one; say which promise, of which function, and why it holds here"));
     }
     if code.contains("#[ignore]") {
         faults.push(format!("{at}: a test is ignored without a reason"));
@@ -200,10 +209,14 @@ fn paper_faults() -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn faults_of(name: &str, text: &str) -> Vec<String> {
+        file_faults(name, text, &sources::code_only(text))
+    }
+
     #[test]
     fn a_clean_file_has_no_faults() {
         assert!(
-            file_faults("crates/store/src/a.rs", "//! A thing.\nfn f() {} // unsafe libc:: in a comment\n").is_empty()
+            faults_of("crates/store/src/a.rs", "//! A thing.\nfn f() {} // unsafe libc:: in a comment\n").is_empty()
         );
     }
 
@@ -227,9 +240,8 @@ mod tests {
 
     #[test]
     fn each_house_rule_is_checked() {
-        let faults = |name: &str, text: &str| file_faults(name, text).join("\n");
+        let faults = |name: &str, text: &str| faults_of(name, text).join("\n");
         assert!(faults("crates/store/src/a.rs", "fn f() {}\n").contains("does not open with"));
-        assert!(faults("crates/store/src/a.rs", &"//! Long.\n".repeat(601)).contains("601 lines"));
         assert!(faults("crates/store/src/a.rs", "//! A.\nfn f() { unsafe { g() } }\n").contains("unsafe outside"));
         assert!(faults("crates/arena/src/a.rs", "//! A.\nfn f() { unsafe { g() } }\n").contains("SAFETY"));
         let argued = "//! A.\n// SAFETY: as C promises.\n#[unsafe(no_mangle)]\nfn f() { unsafe { g() } }\n";
@@ -237,6 +249,8 @@ mod tests {
         assert!(
             faults("crates/arena/src/a.rs", "//! A.\n// SAFETY: g is fine.\nfn f() { unsafe { g() } }\n").is_empty()
         );
+        let referring = concat!("//! A.\n// SAFETY", ": as above.\nfn f() { unsafe { g() } }\n");
+        assert!(faults("crates/arena/src/a.rs", referring).contains("only refers to another one"));
         assert!(faults("crates/device/src/a.rs", "//! A.\nuse libc::c_int;\n").contains("libc:: outside"));
         assert!(faults("crates/device/src/a.rs", "//! A.\nuse quire_sys::libc::c;\n").is_empty());
         assert!(faults("crates/sys/src/a.rs", "//! A.\nfn f() { todo!() }\n").contains("unfinished"));

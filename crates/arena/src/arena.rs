@@ -18,9 +18,9 @@ use crate::descriptor::{
 use crate::error::ArenaError;
 use crate::free_regions::FreeRegions;
 use crate::handle::{GRANULE, Handle};
+use crate::prefaulter::Prefaulter;
 use crate::stats::ArenaStats;
 use crate::superblock::{MAGIC, Superblock, VERSION};
-use crate::warm::Prefaulter;
 
 /// Bytes that handles can name.
 const MAX_BYTES: u64 = (1 << 32) * GRANULE as u64;

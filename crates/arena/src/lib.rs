@@ -20,11 +20,11 @@ mod descriptor;
 mod error;
 mod free_regions;
 mod handle;
+mod prefaulter;
 mod runs;
 mod slabs;
 mod stats;
 mod superblock;
-mod warm;
 
 pub use arena::{Arena, ArenaConfig};
 pub use error::ArenaError;

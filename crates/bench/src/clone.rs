@@ -290,6 +290,7 @@ fn add_figures(CloneResults { rounds, clones, empty_start_ms }: &CloneResults, r
         Figure::new("clone_original_p999_ratio", in_clone.median, "x", BetterDirection::Lower)
             .goal(1.2)
             .spread(in_clone)
+            .bound("the same without a scan", 1.0)
             .peer("scan in the original", in_original.median)
             .note("99.9th percentile of the original's writes while all of a clone is read, over the same without a scan; latencies count \
                    from when writes were due; clone and scanning client run behind other programs (`clone_nice`)"),

@@ -3,10 +3,12 @@
 //! Relies on clap for the arguments. Which experiments there are is said in [`crate::list`] only.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Command};
 
+use crate::bounds;
 use crate::chart::Chart;
 use crate::cleanup_list;
 use crate::machine;
@@ -146,10 +148,13 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let mut report = Report::new(E::NAME, machine::facts(common.dir()));
     report.scale.insert("quick".into(), common.quick.into());
+    let started = Instant::now();
     let results = experiment.run()?;
     experiment.figures(&results, &mut report);
+    bounds::explain(&mut report);
     if common.quick {
         quick::leave_out(&mut report, &experiment.beyond_quick());
+        quick::judge_time(&mut report, started.elapsed());
     }
     quire_sys::out!("{}", report.table())?;
     if let Some(path) = &common.json {

@@ -40,7 +40,7 @@ pub fn plain(value: f64) -> String {
 }
 
 /// A value with its unit, times in the unit that suits them.
-pub fn with_unit(value: f64, unit: &str) -> String {
+pub fn format_with_unit(value: f64, unit: &str) -> String {
     match unit {
         "ns" if value >= 0.0 => format_ns(value),
         "" | "of 1" => plain(value),
@@ -61,7 +61,10 @@ mod tests {
 
     #[test]
     fn a_value_is_told_in_its_unit() {
-        assert_eq!([with_unit(1234.0, "ns"), with_unit(0.5, "of 1"), with_unit(3.0, "x")], ["1.23 µs", "0.5", "3 x"]);
+        assert_eq!(
+            [format_with_unit(1234.0, "ns"), format_with_unit(0.5, "of 1"), format_with_unit(3.0, "x")],
+            ["1.23 µs", "0.5", "3 x"]
+        );
         assert_eq!((mib(3 << 20), mebibytes(1 << 19)), ("3.0 MiB".to_owned(), 0.5));
     }
 }

@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod blkio;
+pub mod bounds;
 pub mod ccow;
 pub mod chart;
 pub mod checkpoint;
@@ -38,6 +38,7 @@ pub mod stats;
 pub mod supervisor;
 pub mod tables;
 pub mod wcache;
+pub mod write_limit;
 pub mod zread;
 
 use std::fmt::Write as _;

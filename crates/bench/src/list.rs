@@ -70,6 +70,34 @@ mod tests {
         }
     }
 
+    /// What a small run of an experiment cannot tell.
+    fn beyond<E: Experiment>() -> Vec<&'static str> {
+        crate::experiment::tests::parse::<E>("--quick").beyond_quick().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn the_document_of_results_lists_what_a_small_run_leaves_out() {
+        let document = include_str!("../../../docs/results/README.md");
+        let list = document.split("## What a quick run leaves out").nth(1).unwrap().split("\n## ").next().unwrap();
+        for (experiment, names) in [
+            ("server", beyond::<crate::server::ServerArgs>()),
+            ("forkers", beyond::<crate::forkers::ForkersArgs>()),
+            ("snapshot", beyond::<crate::snapshot::SnapshotArgs>()),
+            ("ccow", beyond::<crate::ccow::CcowArgs>()),
+            ("fastmap", beyond::<crate::fastmap::FastmapArgs>()),
+            ("wcache", beyond::<crate::wcache::WcacheArgs>()),
+            ("checkpoint", beyond::<crate::checkpoint::CheckpointArgs>()),
+            ("clone", beyond::<crate::clone::CloneArgs>()),
+            ("dbio", beyond::<crate::dbio::DbioArgs>()),
+            ("zread", beyond::<crate::zread::ZreadArgs>()),
+        ] {
+            let row = list.lines().find(|line| line.starts_with(&format!("| `{experiment}` |"))).unwrap();
+            for name in names {
+                assert!(row.contains(&format!("`{name}")), "{experiment}: {name} is not in {row}");
+            }
+        }
+    }
+
     #[test]
     fn every_experiment_is_defined_soundly_and_named_once() {
         for (index, entry) in EXPERIMENTS.iter().enumerate() {

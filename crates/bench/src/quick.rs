@@ -1,12 +1,25 @@
 //! What of a small run counts: a ratio that means what a full run's means, within a fifth. Others are left out.
 //!
+//! And how long it may take, which is a promise like others.
+//!
 //! Relies on each experiment naming the figures that its small scale cannot tell. Of the others a ratio stays only if the
 //! rounds of the run agree: rounds that differ by more would make any ratio of it.
 
-use crate::report::{Figure, Report};
+use std::time::Duration;
+
+use crate::report::{BetterDirection, Figure, Report};
 
 /// How far a round may be from the median of all.
 const MOST: f64 = 1.2;
+
+/// A small run ends within so many seconds.
+const MOST_S: f64 = 180.0;
+
+/// Says how long a small run took, beside what was promised. A figure that misses its goal is no error.
+pub fn judge_time(report: &mut Report, took: Duration) {
+    let figure = Figure::new("quick_run_s", took.as_secs_f64(), "s", BetterDirection::Lower).goal(MOST_S);
+    report.info.push(figure.note("from the start of the experiment to its last measurement"));
+}
 
 /// Leaves out of `report` the figures whose names begin as those of `beyond` do, and the ratios whose rounds disagree.
 pub fn leave_out(report: &mut Report, beyond: &[(&'static str, String)]) {
@@ -34,7 +47,6 @@ fn disagreement(figure: &Figure) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::BetterDirection;
     use crate::stats::Spread;
     use serde_json::Map;
 
@@ -57,6 +69,16 @@ mod tests {
         let left: Vec<bool> = report.results.iter().map(|figure| figure.left_out).collect();
         assert_eq!(left, [false, true, true, false, false]);
         assert!(report.results[1].note.contains("1 … 1.33"), "{:?}", report.results[1]);
+    }
+
+    #[test]
+    fn a_small_run_that_takes_too_long_has_missed_its_promise() {
+        let reached = |seconds| {
+            let mut report = Report::new("server", Map::new());
+            judge_time(&mut report, Duration::from_secs(seconds));
+            report.info[0].reached()
+        };
+        assert_eq!((reached(180), reached(181)), (Some(true), Some(false)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Figure`] names being stable: other tools find figures by name. Contract:
 //! `{"experiment", "machine": {…}, "results": [{"name", "value", "unit", "goal", "better", "peer": {name: value}}]}`;
-//! what goes beyond it (`spread`, `bound`, `left_out`, `note`, `scale`, `info`) may change. A value is null where something can't be measured here, or where a small run can't tell it (`left_out`).
+//! what goes beyond it (`spread`, `bound`, `no_bound`, `left_out`, `note`, `scale`, `info`) may change. A value is null where something can't be measured here, or where a small run can't tell it (`left_out`).
 
 use std::fmt::Write as _;
 
@@ -43,6 +43,9 @@ pub struct Figure {
     /// What the machine itself can do of the same, measured in the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
+    /// Why nothing physical bounds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_bound: Option<&'static str>,
     /// How it was measured, where that is not plain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -76,6 +79,7 @@ impl Figure {
             peer: Map::new(),
             spread: None,
             bound: None,
+            no_bound: None,
             note: String::new(),
             left_out: false,
         }
@@ -199,6 +203,9 @@ fn write_row(text: &mut String, figure: &Figure) {
     let mut behind: Vec<String> = figure.peer.iter().map(|(name, value)| format!("{name} {value}")).collect();
     if let Some(Bound { name, value }) = &figure.bound {
         behind.push(format!("bound {value} {} ({name})", figure.unit));
+    }
+    if let Some(why) = figure.no_bound {
+        behind.push(format!("(no bound: {why})"));
     }
     if let Some([least, most]) = figure.spread {
         behind.push(format!("({least} … {most})"));

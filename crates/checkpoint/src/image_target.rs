@@ -8,9 +8,9 @@ use quire_device::{DeviceError, Directory};
 use quire_snapshot::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
+use crate::fingerprint::fingerprints;
 use crate::format::{ImageFooter, ImageHeader, ImageLayout, ImageMeta, LinkId, StoredRegion};
 use crate::pages::PageWriter;
-use crate::replaced::fingerprints;
 use crate::table::ChecksumTable;
 use crate::target::DumpTarget;
 

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::BumpAllocator;
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE, WriteBarrier};
 use quire_sys::mem::Reservation;
 
@@ -13,7 +12,7 @@ use crate::error::ImageError;
 use crate::format::{ImageLayout, MAX_PAGES};
 use crate::image::Image;
 use crate::parallel_load::load_regions;
-use crate::region_memory::no_memory;
+use crate::region_memory::{RegionMemory, no_memory};
 use crate::restore_options::RestoreOptions;
 use crate::source::RestoreSource;
 
@@ -79,11 +78,11 @@ pub(crate) fn load_source(
     on_progress: impl FnMut(u64, u64),
 ) -> Result<LoadedImage, ImageError> {
     let start = Instant::now();
-    let mut carver = BumpAllocator::new(reserve(source, options)?);
+    let mut regions_memory = RegionMemory::new(reserve(source, options)?);
     let committed_bytes = source.data_bytes();
-    carver.memory().commit(0..committed_bytes).map_err(|error| no_memory(&source.image, &error))?;
-    let damage = load_regions(source, &source.regions(), &mut carver, options.accept_damaged, on_progress)?;
-    let barrier = guard(source, Arc::clone(carver.memory()), options)?;
+    regions_memory.reservation().commit(0..committed_bytes).map_err(|error| no_memory(&source.image, &error))?;
+    let damage = load_regions(source, &source.regions(), &mut regions_memory, options.accept_damaged, on_progress)?;
+    let barrier = guard(source, Arc::clone(regions_memory.reservation()), options)?;
     let bytes = source.pages_read() * PAGE_SIZE as u64;
     Ok(LoadedImage { barrier, committed_bytes, summary: LoadSummary { bytes, damage, took: start.elapsed() } })
 }

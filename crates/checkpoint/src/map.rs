@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quire_device::{BumpAllocator, Device};
+use quire_device::Device;
 use quire_snapshot::{PAGE_SIZE, REGION_SIZE, WriteBarrier};
 use quire_sys::mapped_file::FaultNotice;
 use quire_sys::mem::Reservation;
@@ -29,7 +29,7 @@ use crate::image::Image;
 use crate::load::{guard, reserve};
 use crate::parallel_load::load_regions;
 use crate::region_loader::{LoadedRegion, RegionLoader};
-use crate::region_memory::{carve, no_memory, touch};
+use crate::region_memory::{RegionMemory, no_memory, touch};
 use crate::regions::DEPTH;
 use crate::restore_options::RestoreOptions;
 use crate::source::{RestoreSource, neighbours};
@@ -140,8 +140,8 @@ pub(crate) fn map_memory(
     options: &RestoreOptions,
     max_mappings: usize,
 ) -> Result<MappedMemory, ImageError> {
-    let mut carver = BumpAllocator::new(reserve(source, options)?);
-    let memory = Arc::clone(carver.memory());
+    let mut regions_memory = RegionMemory::new(reserve(source, options)?);
+    let memory = Arc::clone(regions_memory.reservation());
     let committed_bytes = source.data_bytes();
     let base = file_of(source.image.device())?;
     memory.commit(0..committed_bytes).map_err(|error| no_memory(&source.image, &error))?;
@@ -149,7 +149,7 @@ pub(crate) fn map_memory(
     let fills_holes = quire_sys::file::fills_mapped_holes(base);
     let is_read = |region| source.is_packed(region) || fills_holes && source.has_hole(region);
     let (mapped, first) = source.overlay.divide(&source.regions(), is_read, max_mappings);
-    let damage = load_regions(source, &first, &mut carver, options.accept_damaged, |_, _| {})?;
+    let damage = load_regions(source, &first, &mut regions_memory, options.accept_damaged, |_, _| {})?;
     // Regions without pages stay plain memory: they are never exchanged, so the file would be needed for ever.
     let in_image = mapped.iter().copied().filter(|&region| source.image.table().present_in(region) > 0);
     for regions in neighbours(in_image) {
@@ -196,8 +196,9 @@ impl BackgroundRestore {
         accept_damaged: bool,
     ) -> Result<Self, ImageError> {
         let bytes = source.data_bytes().next_multiple_of(REGION_SIZE).max(REGION_SIZE);
-        let carver = BumpAllocator::new(Reservation::new(bytes).map_err(|error| no_memory(&source.image, &error))?);
-        let staging = Arc::clone(carver.memory());
+        let regions_memory =
+            RegionMemory::new(Reservation::new(bytes).map_err(|error| no_memory(&source.image, &error))?);
+        let staging = Arc::clone(regions_memory.reservation());
         let regions_total = regions.len() as u32;
         let shared = Arc::new(Shared::default());
         let (announce, ready) = sync_channel(STAGED_MAX);
@@ -209,7 +210,7 @@ impl BackgroundRestore {
         let source = Arc::new(source);
         let read = Arc::clone(&source);
         let thread =
-            spawn_unsignalled("quire-restore", move || stager.run(&read, &regions, carver)).map_err(refused)?;
+            spawn_unsignalled("quire-restore", move || stager.run(&read, &regions, regions_memory)).map_err(refused)?;
         let thread = Some(thread);
         Ok(Self {
             ready,
@@ -300,13 +301,18 @@ struct Stager {
 }
 
 impl Stager {
-    fn run(self, source: &RestoreSource, regions: &[u32], mut carver: BumpAllocator) {
-        if let Err(error) = self.stage_all(source, regions, &mut carver) {
+    fn run(self, source: &RestoreSource, regions: &[u32], mut regions_memory: RegionMemory) {
+        if let Err(error) = self.stage_all(source, regions, &mut regions_memory) {
             *self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     }
 
-    fn stage_all(&self, source: &RestoreSource, regions: &[u32], carver: &mut BumpAllocator) -> Result<(), ImageError> {
+    fn stage_all(
+        &self,
+        source: &RestoreSource,
+        regions: &[u32],
+        regions_memory: &mut RegionMemory,
+    ) -> Result<(), ImageError> {
         std::thread::sleep(HEAD_START);
         let mut regions = regions.iter();
         let mut loader = RegionLoader::new(source, DEPTH)?;
@@ -315,7 +321,7 @@ impl Stager {
                 && !self.shared.stop.load(Ordering::Acquire)
                 && let Some(&region) = regions.next()
             {
-                let buffer = carve(carver, region).map_err(|error| no_memory(&source.image, &error))?;
+                let buffer = regions_memory.take(region).map_err(|error| no_memory(&source.image, &error))?;
                 loader.submit(region, touch(buffer));
             }
             let Some(loaded) = loader.next() else { return Ok(()) };

@@ -7,12 +7,12 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
 
-use quire_device::{Buffer, BumpAllocator};
+use quire_device::Buffer;
 use quire_sys::thread::spawn_scoped_unsignalled;
 
 use crate::error::ImageError;
 use crate::region_loader::RegionLoader;
-use crate::region_memory::{carve, no_memory, touch};
+use crate::region_memory::{RegionMemory, no_memory, touch};
 use crate::regions::DEPTH;
 use crate::source::RestoreSource;
 
@@ -21,12 +21,12 @@ const MAX_THREADS: usize = 16;
 /// Least regions that a thread has in flight, so that it checks one while another is being read.
 const LEAST_DEPTH: usize = 2;
 
-/// Loads `regions`, which are in rising order, to their places in the memory of `carver`. Returns the damage that is accepted.
+/// Loads `regions`, which are in rising order, to their places in the memory of `regions_memory`. Returns the damage that is accepted.
 /// `on_progress` is told regions done and in all.
 pub(crate) fn load_regions(
     source: &RestoreSource,
     regions: &[u32],
-    carver: &mut BumpAllocator,
+    regions_memory: &mut RegionMemory,
     accept_damaged: bool,
     mut on_progress: impl FnMut(u64, u64),
 ) -> Result<Vec<ImageError>, ImageError> {
@@ -36,7 +36,7 @@ pub(crate) fn load_regions(
     let processors = available_parallelism().map_or(1, usize::from);
     let threads = processors.min(MAX_THREADS).min(regions.len().div_ceil(LEAST_DEPTH));
     let depth = DEPTH.div_ceil(threads).max(LEAST_DEPTH);
-    let feed = Feed { source, depth, next: Mutex::new((regions, carver)), stop: AtomicBool::new(false) };
+    let feed = Feed { source, depth, next: Mutex::new((regions, regions_memory)), stop: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         let (tell, told) = sync_channel(threads);
         for thread in 0..threads {
@@ -72,7 +72,7 @@ struct Feed<'a> {
     /// Regions that a thread has in flight.
     depth: usize,
     /// Regions that no thread has taken yet, and what their memory comes from.
-    next: Mutex<(&'a [u32], &'a mut BumpAllocator)>,
+    next: Mutex<(&'a [u32], &'a mut RegionMemory)>,
     stop: AtomicBool,
 }
 
@@ -104,10 +104,10 @@ impl Feed<'_> {
 
     /// The next region, and its memory.
     fn take(&self) -> Result<Option<(u32, Buffer)>, ImageError> {
-        let (left, carver) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, regions_memory) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((&region, others)) = left.split_first() else { return Ok(None) };
         *left = others;
-        let buffer = carve(carver, region).map_err(|error| no_memory(&self.source.image, &error))?;
+        let buffer = regions_memory.take(region).map_err(|error| no_memory(&self.source.image, &error))?;
         Ok(Some((region, buffer)))
     }
 }

@@ -18,7 +18,6 @@ mod mount;
 mod peer;
 mod program;
 mod serve;
-mod size;
 mod watch;
 
 use std::process::ExitCode;

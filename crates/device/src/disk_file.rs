@@ -11,13 +11,16 @@ use quire_sys::file::{self as sys, DIRECT_ALIGN, DirectAlignment};
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::page_cache;
 use quire_sys::rw::{self, RwFlags};
-use quire_sys::transfer::{Direction, Transfer};
+use quire_sys::transfer::{Direction, Extent, Transfer};
 
 use crate::device::{Device, Queue, TakenBytes};
 use crate::engine::{self, IoEngine};
+use crate::errno;
 use crate::error::{DeviceError, DeviceOperation};
 use crate::open_file::OpenFile;
-use crate::{errno, zeros};
+
+/// Zeros written at once, in bytes.
+const ZERO_STEP_BYTES: u64 = 1 << 20;
 
 /// Whether bytes pass through the system's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,7 +219,7 @@ impl Device for DiskFile {
         if len == 0 {
             return self.set_len(0);
         }
-        let grown = self.reserve(len).and_then(|()| zeros::write(self, old_len, len));
+        let grown = self.reserve(len).and_then(|()| write_zeros(self, old_len, len));
         grown.and_then(|()| self.set_len(len)).map_err(|error| {
             // Whether this works or not, the error that counts is the first one.
             let _ = self.target.file.set_len(old_len);
@@ -322,6 +325,28 @@ impl Device for DiskFile {
     fn as_file(&self) -> Option<&File> {
         Some(&self.target.file)
     }
+}
+
+/// Writes zeros at the end of a file that grows: they take space wherever nothing better is known, and make later writes to that space
+/// change no metadata. Over whole blocks from `from` (rounded up: the rest of its block is zero and has its space) to `to`
+/// (rounded up).
+fn write_zeros(device: &dyn Device, from: u64, to: u64) -> Result<(), DeviceError> {
+    let unit = DIRECT_ALIGN as u64;
+    let (mut offset, end) = (from.next_multiple_of(unit), to.next_multiple_of(unit));
+    if offset >= end {
+        return Ok(());
+    }
+    let len = ZERO_STEP_BYTES.min(end - offset) as usize;
+    let buffer = Buffer::new(len).map_err(|_| DeviceError::no_memory(device.name()))?;
+    let extents = vec![Extent { offset, start: 0, len }];
+    let mut transfer = Transfer { direction: Direction::Write, buffer, extents, tag: 0 };
+    while offset < end {
+        let len = ZERO_STEP_BYTES.min(end - offset) as usize;
+        transfer.extents[0] = Extent { offset, start: 0, len };
+        device.run(&mut transfer)?;
+        offset += len as u64;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

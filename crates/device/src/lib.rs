@@ -31,7 +31,6 @@ mod open_file;
 mod poison;
 mod thread_pool;
 mod throttle;
-mod zeros;
 
 pub use block_device::BlockDevice;
 pub use device::{Completion, Device, Queue, TakenBytes};

@@ -3,6 +3,8 @@
 //! Relies on [`CachedAttributes`] being asked for before the facts: what is not pending then is in the directory by the
 //! time of those.
 
+use std::time::UNIX_EPOCH;
+
 use fuser::{FileAttr, FileType, INodeNo};
 use quire_sys::at::{FileStat, InodeType};
 
@@ -44,4 +46,30 @@ pub fn attr_of(number: u64, facts: &FileStat, cached_attributes: Option<CachedAt
         blksize: facts.unit_bytes,
         flags: 0,
     }
+}
+
+/// Tells the kernel that there is no such name, which it may believe.
+pub fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+/// Attributes of node `number`, which can't be looked at.
+pub fn attr_of_unseen(number: u64, kind: InodeType) -> FileAttr {
+    FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
 }

@@ -27,6 +27,7 @@ mod file_state;
 mod flushes;
 mod inodes;
 mod names;
+mod node_map;
 mod nodes;
 mod offload_pool;
 mod orphans;

@@ -9,7 +9,7 @@
 //!
 //! Relies on the directory being one file system: what is mounted within it is not served.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -17,12 +17,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quire_sys::at::{self, FileStat, InodeType};
-use quire_sys::handle::{self, ExportHandle};
+use quire_sys::handle;
 
 use crate::engine::InodeRef;
+use crate::node_map::{Identity, NodeEntry, NodeMap};
 
-/// Number of the root.
-pub const ROOT: u64 = 1;
+pub use crate::node_map::ROOT;
+
 /// The first number of those that are no inode's.
 const OTHERS: u64 = 1 << 63;
 /// How often a place is looked for whose name changes meanwhile.
@@ -37,60 +38,6 @@ pub struct LookedUpInode {
     pub ino: u64,
     /// What it is.
     pub kind: InodeType,
-}
-
-/// By what an inode is found again, and known to be the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Identity {
-    /// Names one inode for ever.
-    ExportHandle(ExportHandle),
-    /// When it was made; what has the same number and the same time of birth is the same.
-    Born(Option<u64>),
-}
-
-struct NodeEntry {
-    ino: u64,
-    kind: InodeType,
-    identity: Identity,
-    /// A directory's number and the name there; kept where there are no handles.
-    name: Option<(u64, OsString)>,
-    lookups: u64,
-    /// Nodes that are found by a name in this one.
-    children: usize,
-    place: Option<Arc<OwnedFd>>,
-    /// Used since it was last considered for closing.
-    is_recent: bool,
-    /// It can't be opened again.
-    is_pinned: bool,
-    /// The file without a name is in use until the kernel forgets it ([`NodeTable::keep`]).
-    user: Option<InodeRef>,
-}
-
-impl NodeEntry {
-    fn new(ino: u64, kind: InodeType, identity: Identity) -> Self {
-        Self {
-            ino,
-            kind,
-            identity,
-            name: None,
-            lookups: 0,
-            children: 0,
-            place: None,
-            is_recent: false,
-            is_pinned: false,
-            user: None,
-        }
-    }
-}
-
-#[derive(Default)]
-struct NodeMap {
-    nodes: HashMap<u64, NodeEntry>,
-    /// Numbers of nodes whose inode number is another node's.
-    others: HashMap<u64, u64>,
-    next_other: u64,
-    /// Nodes with an open place that may be closed, each once; some have been forgotten.
-    open: VecDeque<u64>,
 }
 
 /// All of them.
@@ -322,93 +269,6 @@ impl NodeTable {
         drop(map);
         // Closing them may free files, which takes time.
         drop(gone);
-    }
-}
-
-impl NodeMap {
-    /// A node that can be opened again by this name need not be pinned.
-    fn rename(&mut self, number: u64, parent: u64, name: &OsStr) {
-        let Some(entry) = self.nodes.get_mut(&number).filter(|_| number != ROOT) else { return };
-        if matches!(entry.identity, Identity::Born(_)) {
-            self.place_at(number, parent, name);
-        } else if entry.is_pinned {
-            self.unpin(number);
-        }
-    }
-
-    fn unpin(&mut self, number: u64) {
-        if let Some(entry) = self.nodes.get_mut(&number).filter(|entry| entry.is_pinned) {
-            entry.is_pinned = false;
-            if entry.place.is_some() {
-                self.open.push_back(number);
-            }
-        }
-    }
-
-    fn place_at(&mut self, number: u64, parent: u64, name: &OsStr) {
-        let Some(entry) = self.nodes.get_mut(&number) else { return };
-        let old = entry.name.replace((parent, name.to_owned()));
-        if let Some(parent) = self.nodes.get_mut(&parent) {
-            parent.children += 1;
-        }
-        self.unpin(number);
-        if let Some((parent, _)) = old {
-            drop(self.unlink_child(parent));
-        }
-    }
-
-    /// A node is no longer found by a name in this one. What has been closed by that is returned.
-    fn unlink_child(&mut self, parent: u64) -> Vec<NodeEntry> {
-        if let Some(parent) = self.nodes.get_mut(&parent) {
-            parent.children = parent.children.saturating_sub(1);
-        }
-        self.sweep(parent)
-    }
-
-    /// Removes a node if the kernel has forgotten it and no other is found through it; and so on upwards.
-    fn sweep(&mut self, number: u64) -> Vec<NodeEntry> {
-        let mut gone = Vec::new();
-        let mut next = Some(number);
-        while let Some(number) = next.take() {
-            let unused = |entry: &NodeEntry| entry.lookups == 0 && entry.children == 0;
-            if number == ROOT || !self.nodes.get(&number).is_some_and(unused) {
-                break;
-            }
-            let Some(entry) = self.nodes.remove(&number) else { break };
-            if self.others.get(&entry.ino) == Some(&number) {
-                self.others.remove(&entry.ino);
-            }
-            if let Some((parent, _)) = &entry.name {
-                if let Some(parent) = self.nodes.get_mut(parent) {
-                    parent.children = parent.children.saturating_sub(1);
-                }
-                next = Some(*parent);
-            }
-            gone.push(entry);
-        }
-        // Else the list of open ones would grow with what is forgotten.
-        if self.open.len() > 2 * self.nodes.len() + 64 {
-            let nodes = &self.nodes;
-            self.open.retain(|number| nodes.get(number).is_some_and(|entry| entry.place.is_some() && !entry.is_pinned));
-        }
-        gone
-    }
-
-    /// Closes places that were not used lately until at most `most` are open that need not be. They are closed by dropping
-    /// the result.
-    fn close_beyond(&mut self, most: usize) -> Vec<Arc<OwnedFd>> {
-        let mut closed = Vec::new();
-        // Each gets a second chance, so this ends.
-        while self.open.len() > most {
-            let Some(number) = self.open.pop_front() else { break };
-            let Some(entry) = self.nodes.get_mut(&number).filter(|entry| !entry.is_pinned) else { continue };
-            if std::mem::take(&mut entry.is_recent) {
-                self.open.push_back(number);
-            } else {
-                closed.extend(entry.place.take());
-            }
-        }
-        closed
     }
 }
 

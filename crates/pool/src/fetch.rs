@@ -9,10 +9,10 @@ use std::time::Instant;
 use crate::access_mode::AccessMode;
 use crate::counters::WaitCause;
 use crate::error::PoolError;
+use crate::futex::Futex;
 use crate::mapped_file::MappedFile;
 use crate::page::PageRun;
 use crate::page_state::{PageStatus, StateSnapshot};
-use crate::park::Futex;
 use crate::pool_state::PoolState;
 use crate::{completion, page_read, readahead, reclaim, relocated_pages, relocation};
 

@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 use crate::error::PoolError;
+use crate::futex::Futex;
 use crate::mapped_file::MappedFile;
 use crate::page::GROUP_PAGES;
 use crate::page_state::{PageStatus, StateSnapshot};
-use crate::park::Futex;
 use crate::paths::WritePath;
 use crate::pool_state::PoolState;
 use crate::writeback::write_groups;

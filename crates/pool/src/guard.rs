@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use crate::futex::Futex;
 use crate::page_state::{PageState, WaitQueue};
-use crate::park::Futex;
 
 /// The bytes of a page that are in the file: a page, or less at the file's end.
 #[derive(Clone, Copy)]

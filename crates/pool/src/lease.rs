@@ -15,11 +15,11 @@ use crate::access_mode::AccessMode;
 use crate::counters::PoolCounter;
 use crate::error::PoolError;
 use crate::fetch::acquire;
+use crate::futex::Futex;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::page::PageNo;
 use crate::page_state::{StateSnapshot, WaitQueue};
-use crate::park::Futex;
 use crate::pool_state::PoolState;
 use crate::{readahead, reclaim, relocated_pages};
 

@@ -34,9 +34,10 @@ mod flush;
 #[cfg(not(loom))]
 mod frames;
 #[cfg(not(loom))]
+mod futex;
+#[cfg(not(loom))]
 mod guard;
 #[cfg(not(loom))]
-mod held_twice;
 #[cfg(not(loom))]
 mod lease;
 #[cfg(not(loom))]
@@ -53,8 +54,6 @@ mod page;
 mod page_read;
 #[doc(hidden)]
 pub mod page_state;
-#[cfg(not(loom))]
-mod park;
 #[cfg(not(loom))]
 mod paths;
 #[cfg(not(loom))]

@@ -18,7 +18,7 @@ use crate::page::PageNo;
 use crate::pool_state::PoolState;
 use crate::spare_frames::SpareFrames;
 use crate::view::PageView;
-use crate::{completion, flush, held_twice, readahead, reclaim};
+use crate::{completion, flush, readahead, reclaim};
 
 /// Optimistic reads that may fail before the page is locked for the next one.
 const OPTIMISTIC_TRIES: usize = 3;
@@ -95,7 +95,7 @@ impl Map {
     /// Bytes that are in the pool and in the system's page cache: pages that another program reads or writes through it. `None` where
     /// the system doesn't say. Asks it about every part of the file that it has in its cache.
     pub fn held_twice_bytes(&self) -> Option<u64> {
-        held_twice::bytes(&self.mapped, 0..self.pages())
+        self.mapped.held_twice_bytes(0..self.pages())
     }
 
     /// The page, to be read. It has fewer bytes than others if the file ends inside it.

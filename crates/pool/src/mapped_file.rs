@@ -3,6 +3,7 @@
 //! Relies on [`PageFrames`] for memory and page states. It knows nothing of the pool that it lives in, of other maps, or of the
 //! threads that read and write.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -15,9 +16,9 @@ use crate::dirty_set::DirtySet;
 use crate::error::PoolError;
 use crate::evict::EvictionPolicy;
 use crate::frames::PageFrames;
+use crate::futex::Futex;
 use crate::page::{GROUP_PAGES, PageNo};
-use crate::page_state::{DeferredWork, MOST_READAHEAD_QUEUES, PageState, WaitQueue};
-use crate::park::Futex;
+use crate::page_state::{DeferredWork, MOST_READAHEAD_QUEUES, PageState, PageStatus, WaitQueue};
 use crate::readahead_queue::ReadaheadQueue;
 use crate::readahead_streams::ReadaheadStreams;
 use crate::spare_frames::SpareFrames;
@@ -260,5 +261,26 @@ impl MappedFile {
     pub(crate) fn while_open<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let open = self.life.read().unwrap_or_else(PoisonError::into_inner);
         open.then(work)
+    }
+
+    /// Bytes of those of `pages` that are in the pool which the system's page cache holds as well; `None` if it doesn't say. Parts of the
+    /// file of which the cache holds nothing are passed over as a whole, so the states of pages that were never touched aren't looked at.
+    pub(crate) fn held_twice_bytes(&self, pages: Range<u64>) -> Option<u64> {
+        let page_bytes = self.frames.page_bytes() as u64;
+        let cached = |pages: &Range<u64>| {
+            let len = (pages.end * page_bytes).min(self.len()).saturating_sub(pages.start * page_bytes);
+            self.device.cached_bytes(pages.start * page_bytes, len)
+        };
+        if pages.is_empty() || cached(&pages)? == 0 {
+            return Some(0);
+        }
+        if pages.end - pages.start > GROUP_PAGES {
+            let middle = pages.start + (pages.end - pages.start) / 2;
+            return Some(self.held_twice_bytes(pages.start..middle)? + self.held_twice_bytes(middle..pages.end)?);
+        }
+        let is_here = |page: &u64| {
+            matches!(self.state(*page).load().status(), PageStatus::Clean | PageStatus::Dirty | PageStatus::Writing)
+        };
+        pages.filter(is_here).map(|page| cached(&(page..page + 1))).sum()
     }
 }

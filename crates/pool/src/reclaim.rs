@@ -13,9 +13,9 @@ use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
 use crate::evict::{EvictOutcome, ResidentPages};
+use crate::futex::Futex;
 use crate::mapped_file::MappedFile;
 use crate::page_state::{PageStatus, StateSnapshot};
-use crate::park::Futex;
 use crate::pool_state::PoolState;
 use crate::{completion, paths, relocated_pages};
 

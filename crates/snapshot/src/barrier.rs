@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use quire_sys::mem::Reservation;
 
+use crate::copy_protocol::CopyProtocol;
 use crate::copy_state;
 use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, PreimageConsumer};

@@ -13,6 +13,8 @@ mod attach;
 #[cfg(not(loom))]
 mod barrier;
 #[doc(hidden)]
+pub mod copy_protocol;
+#[doc(hidden)]
 pub mod copy_state;
 #[doc(hidden)]
 pub mod current_epoch;
@@ -22,6 +24,8 @@ mod fork;
 mod fork_child;
 #[cfg(not(loom))]
 mod fork_run;
+#[cfg(not(loom))]
+mod fork_view;
 #[cfg(not(loom))]
 mod mechanism;
 #[cfg(not(loom))]

@@ -347,7 +347,7 @@ mod tests {
         // SAFETY: the span is the origin's, and this test is its only writer.
         unsafe { base.write_bytes(1, 10 * PAGE_SIZE) };
         let work_of_cut = || {
-            // SAFETY: as above; each snapshot has a file of its own.
+            // SAFETY: the span is the origin's, and this test is its only writer: each snapshot has a file of its own.
             unsafe { base.write(base.read().wrapping_add(1)) };
             WORK.set(0);
             (origin.cut().unwrap(), WORK.get())

@@ -1,5 +1,9 @@
-//! Every interleaving of writers, readers, the copier and cuts over the words of pages, explored by loom: over the functions that the
-//! mechanisms call (`copy_state`, `current_epoch`, `protection_lock`), with pages of one word in the place of memory.
+//! Every interleaving of writers, readers, the copier and cuts over the words of pages, explored by loom: over the very code that the
+//! mechanisms run (`copy_protocol`, `copy_state`, `current_epoch`, `protection_lock`), with pages of one word in the place of memory.
+//!
+//! Two things are the test's own, for what the mechanisms do there is locks and system calls. A cut sets the newest epoch as
+//! `CopyOnWrite::open` does, without the lock of the chain, under which the epoch is added; `preimage/epoch_chain.rs` and `tests/stress.rs`
+//! test that. And a word stands for the protection of a page by userfaultfd; `uffd/tests.rs` tests the real one.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-snapshot --release --test loom_preimage` (`cargo xtask test` does).
 #![cfg(loom)]
@@ -7,6 +11,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32 as Cell;
 use loom::thread;
+use quire_snapshot::copy_protocol::{CopyAttempt, CopyProtocol, PageWords, is_copied};
 use quire_snapshot::copy_state::{self, CopyState};
 use quire_snapshot::current_epoch::{CurrentEpoch, PinCount};
 use quire_snapshot::protection_lock::ProtectionLock;
@@ -28,6 +33,12 @@ impl PinCount for EpochSlot {
     }
 }
 
+impl PageWords for EpochSlot {
+    fn word(&self, _page: usize) -> &AtomicU32 {
+        &self.word
+    }
+}
+
 impl EpochSlot {
     fn new() -> Self {
         Self { word: AtomicU32::new(0), copy: Cell::new(0), pins: AtomicU32::new(0) }
@@ -39,42 +50,60 @@ struct Range {
     bytes: Cell,
     current: CurrentEpoch<EpochSlot>,
     slots: [EpochSlot; 2],
+    /// Writers copy regions whole.
+    copies_whole: bool,
+}
+
+impl CopyProtocol for Range {
+    type Slot = EpochSlot;
+
+    fn current(&self) -> &CurrentEpoch<EpochSlot> {
+        &self.current
+    }
+
+    fn with_current<T>(&self, then: impl FnOnce(&EpochSlot) -> T) -> Option<T> {
+        // SAFETY: `with_pinned` demands that slots which were ever set live: they are fields of the range, which is borrowed.
+        unsafe { self.current.with_pinned(then) }
+    }
+
+    fn region_pages(&self, _page: usize) -> std::ops::Range<usize> {
+        0..1
+    }
+
+    fn count_write(&self, _slot: &EpochSlot, _page: usize) -> bool {
+        self.copies_whole
+    }
+
+    fn copy_claimed(&self, slot: &EpochSlot, _pages: std::ops::Range<usize>, _is_single: bool) -> Option<u32> {
+        slot.copy.store(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        Some(0)
+    }
+
+    fn await_copy(&self, word: &AtomicU32) {
+        while copy_state::load(word) == CopyState::Copying {
+            thread::yield_now();
+        }
+    }
+
+    fn while_unforked(&self, copy: impl FnOnce()) -> CopyAttempt {
+        copy();
+        CopyAttempt::Made
+    }
 }
 
 impl Range {
     /// After the first cut.
-    fn new() -> Arc<Self> {
-        let range =
-            Self { bytes: Cell::new(OLD), current: CurrentEpoch::none(), slots: [EpochSlot::new(), EpochSlot::new()] };
+    fn new(copies_whole: bool) -> Arc<Self> {
+        let slots = [EpochSlot::new(), EpochSlot::new()];
+        let range = Self { bytes: Cell::new(OLD), current: CurrentEpoch::none(), slots, copies_whole };
         // It must not move once a slot has been set.
         let range = Arc::new(range);
         range.current.set(&range.slots[0]);
         range
     }
 
-    /// `CopyOnWrite::copy_page`, which `CopyOnWrite::copy_ahead` comes to as well.
-    fn copy_page(&self, slot: &EpochSlot) {
-        let copy = || {
-            slot.copy.store(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-            Some(0)
-        };
-        if !copy_state::save(&slot.word, copy, || self.current.is_newest(slot)) {
-            while copy_state::load(&slot.word) == CopyState::Copying {
-                thread::yield_now();
-            }
-        }
-    }
-
-    /// The copier thread.
-    fn copy_ahead(&self) {
-        // SAFETY: slots live as long as the range.
-        unsafe { self.current.with_pinned(|slot| self.copy_page(slot)) };
-    }
-
-    /// `CopyOnWrite::first_write`, then the write.
     fn write(&self, value: u32) {
-        self.copy_ahead();
-        copy_state::before_change();
+        self.first_write(0);
         self.bytes.store(value, Ordering::Relaxed);
     }
 
@@ -86,7 +115,7 @@ impl Range {
             seen.set(Some(slot.copy.load(Ordering::Relaxed)));
         };
         let live = || seen.set(Some(self.bytes.load(Ordering::Relaxed)));
-        copy_state::read(slots.iter().map(|slot| &slot.word), held, live).unwrap();
+        copy_state::read(slots.iter().map(|slot| slot.word(0)), held, live).unwrap();
         seen.get().unwrap()
     }
 }
@@ -98,10 +127,10 @@ fn bounded(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     model.check(run);
 }
 
-#[test]
-fn a_view_never_shows_a_write_that_came_after_its_cut() {
-    bounded(3, || {
-        let range = Range::new();
+/// Two writers and a reader of one view.
+fn check_writers_and_a_view(copies_whole: bool) {
+    bounded(3, move || {
+        let range = Range::new(copies_whole);
         let writers = [NEW, NEW + 1].map(|value| {
             let range = Arc::clone(&range);
             thread::spawn(move || range.write(value))
@@ -111,6 +140,16 @@ fn a_view_never_shows_a_write_that_came_after_its_cut() {
         assert_eq!(range.read(0, 1), OLD);
         assert_ne!(range.bytes.load(Ordering::Relaxed), OLD);
     });
+}
+
+#[test]
+fn a_view_never_shows_a_write_that_came_after_its_cut() {
+    check_writers_and_a_view(false);
+}
+
+#[test]
+fn a_view_never_shows_a_write_that_came_after_its_cut_where_writers_copy_regions() {
+    check_writers_and_a_view(true);
 }
 
 #[test]
@@ -133,10 +172,10 @@ fn a_page_is_copied_by_one_thread_only() {
 #[test]
 fn a_view_never_shows_a_copy_that_a_cut_has_overtaken() {
     loom::model(|| {
-        let range = Range::new();
+        let range = Range::new(false);
         let copier = {
             let range = Arc::clone(&range);
-            thread::spawn(move || range.copy_ahead())
+            thread::spawn(move || range.copy_ahead(0..1))
         };
         // Writers hold still: a cut is made.
         range.current.set(&range.slots[1]);
@@ -177,28 +216,28 @@ fn a_slot_is_not_reset_while_a_writer_has_it_pinned() {
     });
 }
 
-/// The fault handler of uffd against its cut: the page is protected when the cut is over, unless it has a copy for the new epoch.
+/// The fault handler of uffd against its cut: a page that may be written when both are over has a copy for the new epoch.
 #[test]
 fn a_page_that_a_cut_has_protected_is_not_unprotected_for_the_epoch_before() {
-    loom::model(|| {
-        let lock = Arc::new(ProtectionLock::default());
-        let (epoch, unprotected_in) = (Arc::new(Cell::new(1)), Arc::new(Cell::new(0)));
+    bounded(3, || {
+        let (lock, range, unprotected) =
+            (Arc::new(ProtectionLock::default()), Range::new(false), Arc::new(Cell::new(0)));
         let handler = {
-            let (lock, epoch, unprotected_in) = (Arc::clone(&lock), Arc::clone(&epoch), Arc::clone(&unprotected_in));
+            let (lock, range, unprotected) = (Arc::clone(&lock), Arc::clone(&range), Arc::clone(&unprotected));
             thread::spawn(move || {
                 let _unprotecting = lock.unprotecting();
-                let served = epoch.load(Ordering::Relaxed);
-                unprotected_in.store(served, Ordering::Relaxed);
+                range.first_write(0);
+                unprotected.store(1, Ordering::SeqCst);
             })
         };
         {
             let _protecting = lock.protecting();
-            epoch.store(2, Ordering::Relaxed);
-            // Protecting: every page that was unprotected before is protected again.
-            unprotected_in.store(0, Ordering::Relaxed);
+            range.current.set(&range.slots[1]);
+            unprotected.store(0, Ordering::SeqCst);
         }
-        assert_ne!(unprotected_in.load(Ordering::Relaxed), 1);
+        let is_safe = || unprotected.load(Ordering::SeqCst) == 0 || is_copied(&range.slots[1], 0);
+        assert!(is_safe());
         handler.join().unwrap();
-        assert_ne!(unprotected_in.load(Ordering::Relaxed), 1, "unprotected for an epoch that was over");
+        assert!(is_safe(), "unprotected for an epoch that was over");
     });
 }

@@ -1,39 +1,19 @@
 //! userfaultfd: page faults of a range of this process's memory that user space resolves, or that sleep until told.
 //!
-//! Relies on `userfaultfd(2)` (or `/dev/userfaultfd`) and its ioctls, whose structures and numbers are written down here
-//! because neither libc nor rustix has them. Containers often forbid the call; without `CAP_SYS_PTRACE` and with
+//! Relies on `userfaultfd(2)` (or `/dev/userfaultfd`) and its ioctls, whose structures and numbers are in
+//! [`userfault_abi`](crate::userfault_abi). Containers often forbid the call; without `CAP_SYS_PTRACE` and with
 //! `vm.unprivileged_userfaultfd` 0 only faults of user mode can be had ([`Userfault::is_user_mode_only`]), and a system
 //! call that touches a guarded page fails with `EFAULT` instead of waiting.
 
 use std::io;
-use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What a userfaultfd is asked to be capable of; the kernel's bits.
-pub mod features {
-    /// Write-protection faults are told apart.
-    pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
-    /// A range that is moved stays registered; the thread that moves it sleeps until the descriptor was read.
-    pub const EVENT_REMAP: u64 = 1 << 2;
-    /// Missing pages of files in memory.
-    pub const MISSING_SHMEM: u64 = 1 << 5;
-    /// A fault raises SIGBUS in the thread that made it instead of putting it to sleep.
-    pub const SIGBUS: u64 = 1 << 7;
-    /// Faults on pages that the file in memory has and the page table has not (Linux 5.14).
-    pub const MINOR_SHMEM: u64 = 1 << 10;
-    /// Fault addresses to the byte, not to the page (Linux 5.18).
-    pub const EXACT_ADDRESS: u64 = 1 << 11;
-    /// Write protection of files in memory and of hugetlbfs (Linux 5.19).
-    pub const WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
-    /// Write protection also of anonymous pages that were never touched (Linux 6.4).
-    pub const WP_UNPOPULATED: u64 = 1 << 13;
-    /// Pages can be poisoned (Linux 6.6).
-    pub const POISON: u64 = 1 << 14;
-    /// Write protection is lifted by the kernel itself at the first write; only tracking is left (Linux 6.7).
-    pub const WP_ASYNC: u64 = 1 << 15;
-    /// Pages can be moved between addresses (Linux 6.8).
-    pub const MOVE: u64 = 1 << 16;
-}
+pub use crate::userfault_abi::features;
+use crate::userfault_abi::{
+    API_VERSION, Api, COPY_ASLEEP, CopyArgument, EVENT_PAGEFAULT, FLAG_PROTECTED, FLAG_WRITE, IOCTL_API, IOCTL_COPY,
+    IOCTL_NEW, IOCTL_REGISTER, IOCTL_UNREGISTER, IOCTL_WAKE, IOCTL_WRITE_PROTECT, IOCTL_ZEROPAGE, MESSAGE_BYTES,
+    PROTECTED_COPY, RangeArgument, Register, USER_MODE_ONLY, WriteProtect, Zeropage,
+};
 
 /// Which faults of a range are caught.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,80 +31,6 @@ impl RegisterModes {
         u64::from(self.missing) | u64::from(self.write_protect) << 1 | u64::from(self.minor) << 2
     }
 }
-
-#[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct RangeArgument {
-    start: u64,
-    len: u64,
-}
-
-#[repr(C)]
-struct Register {
-    range: RangeArgument,
-    mode: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct CopyArgument {
-    to: u64,
-    from: u64,
-    len: u64,
-    mode: u64,
-    done: i64,
-}
-
-#[repr(C)]
-struct Zeropage {
-    range: RangeArgument,
-    mode: u64,
-    done: i64,
-}
-
-#[repr(C)]
-struct WriteProtect {
-    range: RangeArgument,
-    mode: u64,
-}
-
-const API_VERSION: u64 = 0xAA;
-const COPY_ASLEEP: u64 = 1 << 0;
-const PROTECTED_COPY: u64 = 1 << 1;
-
-/// Bytes of `struct uffd_msg`.
-const MESSAGE_BYTES: usize = 32;
-
-/// The number of an ioctl as `asm-generic/ioctl.h` composes it.
-const fn number(direction: u32, command: u32, argument_bytes: usize) -> libc::Ioctl {
-    (direction << 30 | (argument_bytes as u32) << 16 | 0xAA << 8 | command) as libc::Ioctl
-}
-
-const READ: u32 = 2;
-const READ_WRITE: u32 = 3;
-const IOCTL_API: libc::Ioctl = number(READ_WRITE, 0x3F, size_of::<Api>());
-const IOCTL_REGISTER: libc::Ioctl = number(READ_WRITE, 0x00, size_of::<Register>());
-const IOCTL_UNREGISTER: libc::Ioctl = number(READ, 0x01, size_of::<RangeArgument>());
-const IOCTL_WAKE: libc::Ioctl = number(READ, 0x02, size_of::<RangeArgument>());
-const IOCTL_COPY: libc::Ioctl = number(READ_WRITE, 0x03, size_of::<CopyArgument>());
-const IOCTL_ZEROPAGE: libc::Ioctl = number(READ_WRITE, 0x04, size_of::<Zeropage>());
-const IOCTL_WRITE_PROTECT: libc::Ioctl = number(READ_WRITE, 0x06, size_of::<WriteProtect>());
-/// On `/dev/userfaultfd`: a new descriptor, flags as the plain argument.
-const IOCTL_NEW: libc::Ioctl = number(0, 0x00, 0);
-
-/// `UFFD_USER_MODE_ONLY` of the system call.
-const USER_MODE_ONLY: libc::c_int = 1;
-
-/// The event of a message about a fault, and what its flags say.
-const EVENT_PAGEFAULT: u8 = 0x12;
-const FLAG_WRITE: u64 = 1 << 0;
-const FLAG_PROTECTED: u64 = 1 << 1;
 
 /// A fault whose thread sleeps until another thread has resolved it and wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -460,18 +366,6 @@ mod tests {
                 None
             }
         }
-    }
-
-    #[test]
-    fn ioctls_have_the_numbers_of_the_kernel_headers() {
-        assert_eq!(IOCTL_API as u32, 0xC018_AA3F);
-        assert_eq!(IOCTL_REGISTER as u32, 0xC020_AA00);
-        assert_eq!(IOCTL_UNREGISTER as u32, 0x8010_AA01);
-        assert_eq!(IOCTL_WAKE as u32, 0x8010_AA02);
-        assert_eq!(IOCTL_COPY as u32, 0xC028_AA03);
-        assert_eq!(IOCTL_ZEROPAGE as u32, 0xC020_AA04);
-        assert_eq!(IOCTL_WRITE_PROTECT as u32, 0xC018_AA06);
-        assert_eq!(IOCTL_NEW as u32, 0xAA00);
     }
 
     #[test]

@@ -256,7 +256,7 @@ impl SharedCache {
         }
         let mut from = Some(0);
         while let Some(block) = from {
-            from = self.cache_state().finish_flush(job, &result, self.now_ns(), block, SETTLED_AT_ONCE);
+            from = job.finish(&mut self.cache_state(), &result, self.now_ns(), block, SETTLED_AT_ONCE);
         }
         self.announce();
     }

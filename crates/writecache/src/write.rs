@@ -306,13 +306,13 @@ impl SharedCache {
         let most = if way == DurablePath::Any { CHUNK_BLOCKS } else { 0 };
         let (mut blocked, mut stalled, mut progress) = (None, false, WaitProgress::default());
         let mut cache_state = self.cache_state();
-        while cache_state.unsettled(ticket, &mut progress) {
+        while ticket.is_unsettled(&cache_state, &mut progress) {
             // Registered first, asked afterwards: a critical task that comes later wakes us.
             let on = BlockedOn::Write(Arc::clone(self) as Arc<dyn WaitCallback>);
             let _registered = blocked.get_or_insert_with(|| self.config.tasks.block(task, on));
             let criticality = self.criticality(task);
-            let survey = cache_state.survey(ticket, &mut progress, criticality, most);
-            cache_state.hopeless(ticket, &survey)?;
+            let survey = ticket.survey(&cache_state, &mut progress, criticality, most);
+            ticket.hopeless(&cache_state, &survey)?;
             if !survey.items.is_empty() {
                 let demanded = survey.items.iter().all(|(_, reason)| reason.is_demand());
                 match cache_state.begin_log(&survey.items, demanded || criticality.any(), task.0, self.now_ns()) {
@@ -329,7 +329,7 @@ impl SharedCache {
                     }
                 }
             }
-            cache_state.press(ticket, &survey, task.0);
+            ticket.press(&mut cache_state, &survey, task.0);
             let cause = if survey.flush_only { WaitCause::SlowFlush } else { WaitCause::PendingWrite };
             let began = Instant::now();
             let others_log = survey.logging || !survey.items.is_empty();

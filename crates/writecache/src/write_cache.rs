@@ -12,7 +12,7 @@ use quire_device::Device;
 
 use crate::agreement;
 use crate::buffer_pool::BufferPool;
-use crate::cache_state::{CacheState, WriteTicket};
+use crate::cache_state::WriteTicket;
 use crate::config::{CacheConfig, VolumeSpec};
 use crate::decision_trace::AdmissionDecision;
 use crate::error::{CacheError, LostRange};
@@ -106,7 +106,7 @@ impl WriteCache {
         found: &RecoveredLog,
         told: Option<LogIdentity>,
     ) -> Result<Self, CacheError> {
-        let mut cache_state = CacheState::opened(found, config.policy, config.trace_len, &config.tasks);
+        let mut cache_state = found.cache_state(config.policy, config.trace_len, &config.tasks);
         let buffers = BufferPool::default();
         for damage in &found.accepted {
             tracing::warn!(log = fast.name(), %damage, "damage of the write cache's log was accepted");

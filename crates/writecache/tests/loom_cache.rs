@@ -1,6 +1,13 @@
 //! Every interleaving of an issuer, a critical waiter, a newer writer, a truncation, write-back and relocation over one block,
 //! explored by loom.
 //!
+//! The rules of a block's versions are the real ones (`protocol::Slot`). What stands around them is written here anew, for one block: the steps
+//! of `CacheState`, and the loop of a waiter. The real `CacheState` is not explored, for two reasons. Its collections, jobs and devices make a run
+//! much longer, and loom repeats a run once for each order. And loom would find nothing more in it: all of it is under one
+//! lock and it has no atomics, so what threads can do to it is the order of its steps. That order is what `src/sim/` explores, over the real
+//! `CacheState`, the real jobs and devices that lose power: at random, with many blocks, where this test takes every order with one block. The
+//! loops of the real threads (`SharedCache`) are tested by `tests/cache_threads.rs`, with real threads.
+//!
 //! The devices are a cell each, written without the lock, as the real ones are. What they hold is the number of the version.
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p quire-writecache --release --test loom_cache` (`cargo xtask test` does).
 #![cfg(loom)]

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use quire_fuzz::smoke::{Until, drive, write_seeds};
+use quire_fuzz::smoke::{Until, smoke, write_seeds};
 use quire_fuzz::{TARGETS, Target};
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         // Said first: a run that finds a fault says nothing more.
         println!("{}: inputs from seed {seed}", target.name);
         let iterations = times.map_or(u64::MAX, |times| times.saturating_mul(target.inputs));
-        println!("{}: {} inputs passed", target.name, drive(target, seed, Until { iterations, time }));
+        println!("{}: {} inputs passed", target.name, smoke(target, seed, Until { iterations, time }));
     }
     println!("{} passed, 0 failed", targets.len());
     ExitCode::SUCCESS

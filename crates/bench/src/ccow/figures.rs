@@ -86,6 +86,7 @@ fn add_goals(found: &ScenarioResult, report: &mut Report) {
         }
     }
     let memory = memory(memory_overhead(trial))
+        .bound("the range, and each page that was written once for each view", 0.0)
         .peer("mib", mebibytes(trial.footprint_bytes))
         .peer("needed mib", mebibytes(trial.needed_bytes))
         .peer("fork mib", found.get(FORK).map_or(f64::NAN, |fork| mebibytes(fork.footprint_bytes)))

@@ -182,7 +182,8 @@ fn queue_depth(results: &TrialResults) -> Figure {
     let Some(value) = depth(Candidate::GuardsAhead) else {
         return missing_figure(name, "", BetterDirection::Higher, &results.reason(scenario, Candidate::GuardsAhead));
     };
-    let mut figure = Figure::new(name, value, "", BetterDirection::Higher);
+    let mut figure =
+        Figure::new(name, value, "", BetterDirection::Higher).bound("the pages that are known ahead", 64.0);
     for candidate in results.candidates(scenario) {
         figure = figure.peer(candidate.name(), depth(candidate).unwrap_or(f64::NAN));
     }
@@ -198,7 +199,7 @@ fn hit(results: &TrialResults) -> Figure {
         let reason = results.reason(scenario, Candidate::Guards);
         return figure(f64::NAN).note(format!("not measured: {reason}"));
     };
-    let mut figure = figure(guard - plain);
+    let mut figure = figure(guard - plain).bound("a plain load of the same word, which is taken off", 0.0);
     for suffix in ["", COLD] {
         for way in ["guard", "plain", "optimistic", "mmap", "vmcache"].map(|way| format!("{way}{suffix}")) {
             figure = figure.peer(&format!("{way}_ns"), of(&way).unwrap_or(f64::NAN));

@@ -8,7 +8,6 @@ mod incremental;
 mod latency;
 mod restart;
 mod restore;
-mod rounds;
 mod save;
 mod sets;
 mod setup;

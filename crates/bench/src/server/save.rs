@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::setup::{Candidate, ExperimentSetup, PEER};
-use crate::blkio::WriteLimit;
 use crate::disk;
 use crate::format::mebibytes;
 use crate::info::ServerInfo;
@@ -19,6 +18,7 @@ use crate::process::{ServerKind, background_save, watched_save};
 use crate::report::{BetterDirection, Figure, Report};
 use crate::resp::Connection;
 use crate::stats::Spread;
+use crate::write_limit::WriteLimit;
 
 /// What the saves of one server showed.
 #[derive(Debug, Default)]

@@ -5,8 +5,7 @@
 
 use anyhow::{bail, ensure};
 
-use super::rounds;
-use super::setup::{Candidate, ExperimentSetup, PEER};
+use super::setup::{Candidate, ExperimentSetup, PEER, rate_ratio};
 use super::throughput::{P1_NOTE, P1_THREADS};
 use crate::memory;
 use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS, RANDOM};
@@ -236,7 +235,7 @@ fn rates(
         };
         let name = format!("{}_p{pipeline}_ratio", load.name);
         let figure =
-            rounds::ratio(setup, candidates, &name, &format!("{} at pipeline {pipeline}", load.name), |candidate| {
+            rate_ratio(setup, candidates, &name, &format!("{} at pipeline {pipeline}", load.name), |candidate| {
                 let port = candidate.server.port();
                 if begins_empty {
                     clear(&mut Connection::open(port)?)?;

@@ -12,7 +12,9 @@ use super::{FEW_KEYS, KEYS, ServerArgs};
 use crate::load::closed_loop;
 use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::progress::Progress;
+use crate::report::{BetterDirection, Figure};
 use crate::resp::Connection;
+use crate::stats::Spread;
 
 /// A started server with a connection for control.
 #[derive(Debug)]
@@ -137,4 +139,32 @@ impl ExperimentSetup {
     pub fn clear_line(&self) {
         self.progress.clear();
     }
+}
+
+/// Rounds that alternate between the servers, so that drift of the machine meets both of a round alike: the median of the ratios of rates,
+/// ours to the peer's. Calls `rate` for each of the `candidates` in every round; `what` is for the progress line.
+pub fn rate_ratio(
+    setup: &ExperimentSetup,
+    candidates: &[Candidate],
+    name: &str,
+    what: &str,
+    mut rate: impl FnMut(&Candidate) -> anyhow::Result<f64>,
+) -> anyhow::Result<Figure> {
+    let mut rates = vec![Vec::new(); candidates.len()];
+    for round in 0..setup.rounds {
+        setup.say(&format!("{what}, round {} of {}", round + 1, setup.rounds));
+        for turn in 0..candidates.len() {
+            // Every other round goes backwards, so that no server is always first.
+            let index = if round % 2 == 0 { turn } else { candidates.len() - 1 - turn };
+            rates[index].push(rate(&candidates[index])?);
+        }
+    }
+    let peer = candidates.iter().position(|candidate| candidate.server.name() == PEER).unwrap_or(0);
+    let ratios: Vec<f64> = rates[0].iter().zip(&rates[peer]).map(|(ours, theirs)| ours / theirs).collect();
+    let spread = Spread::of(&ratios).expect("there is at least one round");
+    let mut figure = Figure::new(name, spread.median, "x", BetterDirection::Higher).spread(spread);
+    for (candidate, rates) in candidates.iter().zip(&rates) {
+        figure = figure.peer(candidate.server.name(), Spread::of(rates).map_or(0.0, |spread| spread.median.round()));
+    }
+    Ok(figure)
 }

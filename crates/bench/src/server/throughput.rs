@@ -2,8 +2,7 @@
 //!
 //! Relies on all servers holding the data set already; the one that is not measured idles.
 
-use super::rounds;
-use super::setup::{Candidate, ExperimentSetup, PEER};
+use super::setup::{Candidate, ExperimentSetup, PEER, rate_ratio};
 use crate::null_server::NullServer;
 use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS};
 use crate::report::{Figure, Report};
@@ -84,7 +83,7 @@ fn compare(setup: &ExperimentSetup, candidates: &[Candidate], name: &str, load: 
             connections: CONNECTIONS,
         })
     };
-    let figure = rounds::ratio(setup, candidates, name, &what, |candidate| rate(candidate.server.port()))?;
+    let figure = rate_ratio(setup, candidates, name, &what, |candidate| rate(candidate.server.port()))?;
     setup.say(&format!("{what}, a server that does nothing"));
     let null_server = NullServer::start(&reply(load))?;
     let null_rates = (0..setup.rounds).map(|_| rate(null_server.port())).collect::<anyhow::Result<Vec<f64>>>()?;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::format::with_unit;
+use crate::format::format_with_unit;
 
 /// The table of `before` and `after`; nothing if one of them is no report.
 pub fn of(before: &Value, after: &Value) -> Option<String> {
@@ -70,12 +70,12 @@ fn unit(figure: &Value) -> &str {
 }
 
 fn value(figure: &Value) -> String {
-    figure["value"].as_f64().map_or("–".into(), |value| with_unit(value, unit(figure)))
+    figure["value"].as_f64().map_or("–".into(), |value| format_with_unit(value, unit(figure)))
 }
 
 fn spread(figure: &Value) -> String {
     let Some(ends) = ends(figure) else { return String::new() };
-    let [least, most] = ends.map(|end| with_unit(end, unit(figure)));
+    let [least, most] = ends.map(|end| format_with_unit(end, unit(figure)));
     format!("{least} … {most}")
 }
 

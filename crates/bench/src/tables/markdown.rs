@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use crate::format::with_unit;
+use crate::format::format_with_unit;
 use crate::list::EXPERIMENTS;
 
 /// The tables of `report`; nothing if it is none.
@@ -51,18 +51,21 @@ fn goal_row(text: &mut String, figure: &Value) {
         (_, Some(_)) if figure["left_out"] != true => "missed",
         _ => "",
     };
-    let goal =
-        goal.map_or(String::new(), |goal| format!("{} {}", if higher { "≥" } else { "≤" }, with_unit(goal, unit)));
+    let goal = goal
+        .map_or(String::new(), |goal| format!("{} {}", if higher { "≥" } else { "≤" }, format_with_unit(goal, unit)));
     let peers = figure["peer"].as_object().into_iter().flatten();
     let mut behind: Vec<String> = peers.map(|(name, value)| format!("{} {}", words(name), cell(name, value))).collect();
     if let (Some(bound), Some(what)) = (figure["bound"]["value"].as_f64(), figure["bound"]["name"].as_str()) {
-        behind.push(format!("bound {} ({what})", with_unit(bound, unit)));
+        behind.push(format!("bound {} ({what})", format_with_unit(bound, unit)));
+    }
+    if let Some(why) = figure["no_bound"].as_str() {
+        behind.push(format!("no bound: {why}"));
     }
     if let Some(note) = figure["note"].as_str() {
         behind.push(note.to_owned());
     }
     let missing = if figure["left_out"] == true { "left out" } else { "not measured" };
-    let value = value.map_or(missing.into(), |value| with_unit(value, unit));
+    let value = value.map_or(missing.into(), |value| format_with_unit(value, unit));
     let _ = writeln!(text, "| `{}` | {value} | {goal} | {verdict} | {} |", name(figure), behind.join("; "));
 }
 
@@ -89,7 +92,7 @@ fn group_table(text: &mut String, group: &[&Value]) {
     let _ = writeln!(text, "| | value |{heads} |\n|---|{}---|", "---|".repeat(columns.len() + 1));
     for figure in group {
         let unit = figure["unit"].as_str().unwrap_or_default();
-        let value = figure["value"].as_f64().map_or("–".into(), |value| with_unit(value, unit));
+        let value = figure["value"].as_f64().map_or("–".into(), |value| format_with_unit(value, unit));
         let peers = peers(figure);
         let cells: String = columns.iter().map(|name| format!(" {} |", cell(name, &peers[name]))).collect();
         let note = figure["note"].as_str().unwrap_or_default();
@@ -104,7 +107,7 @@ fn words(name: &str) -> String {
 
 fn cell(name: &str, value: &Value) -> String {
     match value.as_f64() {
-        Some(value) => with_unit(value, if name.ends_with("_ns") { "ns" } else { "" }),
+        Some(value) => format_with_unit(value, if name.ends_with("_ns") { "ns" } else { "" }),
         None => "–".into(),
     }
 }

@@ -133,7 +133,7 @@ fn saving(results: &TrialResults, promise: PlannedFigures, groups: &[ScenarioGro
             return without_value(promise, &format!("not measured: {}", results.reason(group)));
         };
         let saved = Spread { median: 1.0 - ratio.median, least: 1.0 - ratio.most, most: 1.0 - ratio.least };
-        let mut figure = with_value(promise, saved.median).spread(saved);
+        let mut figure = with_value(promise, saved.median).spread(saved).bound("nothing cached", 1.0);
         for policy in CachePolicy::EVERY {
             if let Some(bytes) = results.median(group.scenario(policy), TrialStats::cached_bytes_per_op) {
                 figure = figure.peer(&format!("{} KiB/op", policy.name()), bytes / 1024.0);

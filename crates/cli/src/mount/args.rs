@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, value_parser};
 
-use crate::size;
-
 const MOUNT_HELP: &str = "\
 BACKING is a directory on the slow device. It appears at MOUNTPOINT, where writes that a request waits for become durable in
 the log on the fast device and reach the directory later; other writes go straight to the directory. While mounted, and
@@ -71,7 +69,7 @@ pub fn mount() -> Command {
             Arg::new("capacity")
                 .long("capacity")
                 .value_name("SIZE")
-                .value_parser(|text: &str| size::parse(text))
+                .value_parser(|text: &str| parse_size(text))
                 .default_value("512MiB")
                 .help("Size of the log when it is made; at most that of a block device"),
         )
@@ -79,7 +77,7 @@ pub fn mount() -> Command {
             Arg::new("memory")
                 .long("memory")
                 .value_name("SIZE")
-                .value_parser(|text: &str| size::parse(text))
+                .value_parser(|text: &str| parse_size(text))
                 .help("Most memory for bytes on their way to the directory; 16 MiB at least; by default an eighth of what is available"),
         );
     output(criticality(command))
@@ -171,4 +169,28 @@ pub fn stats() -> Command {
         .arg(path("mountpoint", "MOUNTPOINT").required(true).help("Where it is"))
         .arg(flag("trace", "The last decisions instead, newest first"))
         .arg(flag("json", "As JSON"))
+}
+
+/// Bytes of a size.
+///
+/// # Errors
+/// The text is no size; the message says how to write one.
+fn parse_size(text: &str) -> Result<u64, String> {
+    quire_units::parse_bytes(text)
+        .ok_or_else(|| format!("{text:?} is no size: write bytes, or a number with K, M, G or T (256MiB)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_what_is_none_is_told() {
+        for (text, bytes) in [("7", 7), ("64k", 64 << 10), ("256MiB", 256 << 20), ("2GB", 2 << 30), ("1t", 1 << 40)] {
+            assert_eq!(parse_size(text), Ok(bytes));
+        }
+        for text in ["", "MiB", "-1", "1x", "99999999999T"] {
+            assert!(parse_size(text).unwrap_err().contains("256MiB"), "{text}");
+        }
+    }
 }

@@ -3,25 +3,26 @@
 //! Relies on `quire-fuse` for the mount itself; the other three talk to a mount through attributes of its root.
 
 mod args;
-mod background;
 mod ending;
 mod hint;
 mod stats;
 mod unmount;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use quire_fuse::{CriticalityRules, LEAST_QUEUE_BYTES, Mount, MountConfig};
+use quire_units::format_bytes;
 use quire_writecache::{AdmissionPolicy, WritebackProgress};
 use serde_json::Value;
 
-use crate::{logging, size};
+use crate::logging;
 
 pub use args::{critical, mount, stats, unmount};
 pub use hint::run as run_critical;
@@ -35,7 +36,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let config = config(matches)?;
     if matches.get_flag("daemon") {
-        return background::start(matches.contains_id("log-file"));
+        return start_in_background(matches.contains_id("log-file"));
     }
     quire_sys::limits::refuse_longer_files();
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
@@ -77,7 +78,7 @@ fn what_is_left(figures: &Value) -> String {
             "truncations of {cuts} files are in the log only: the next mount needs it (--drain brings them to the directory)"
         ),
         (left, _) => {
-            format!("{} are in the log only: the next mount needs it (--drain brings them back)", size::words(left))
+            format!("{} are in the log only: the next mount needs it (--drain brings them back)", format_bytes(left))
         }
     }
 }
@@ -98,7 +99,7 @@ fn config(matches: &ArgMatches) -> anyhow::Result<MountConfig> {
     if let Some(bytes) = matches.get_one::<u64>("memory") {
         let bytes = usize::try_from(*bytes).unwrap_or(usize::MAX);
         if bytes < LEAST_QUEUE_BYTES {
-            bail!("--memory: a mount needs {} at least", size::words(LEAST_QUEUE_BYTES as u64));
+            bail!("--memory: a mount needs {} at least", format_bytes(LEAST_QUEUE_BYTES as u64));
         }
         config.cache.queue_bytes = bytes;
     }
@@ -139,7 +140,7 @@ fn announce(config: &MountConfig, mounted: &Mount, is_sized: bool) {
         config.mount_point.display(),
         config.cache.policy,
         config.log.display(),
-        size::words(bytes),
+        format_bytes(bytes),
     ));
 }
 
@@ -160,6 +161,37 @@ fn show(bar: &ProgressBar, progress: &WritebackProgress) {
         Some(ms) => format!("{} s left", ms.div_ceil(1000)),
         None => "time left unknown".to_owned(),
     });
+}
+
+/// `quire mount --daemon`: starts the same command in a process of its own and waits until it is mounted, which the line says that a
+/// mount prints when it is ready. `has_log` says whether its messages have a file to go to.
+fn start_in_background(has_log: bool) -> anyhow::Result<ExitCode> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let words = std::env::args_os().skip(1).filter(|word| word != "--daemon");
+    // No reader is left for its standard error.
+    let quiet = if has_log { &[][..] } else { &["--log-file", "/dev/null"][..] };
+    let mut child = Command::new(program)
+        .args(words)
+        .args(quiet)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .context("starting it in the background")?;
+    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+    if let Some(Ok(line)) = lines.next() {
+        quire_sys::outln!("{line}")?;
+        quire_sys::outln!("in the background, process {}", child.id())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut complaint = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        errors.read_to_string(&mut complaint).context("its errors")?;
+    }
+    quire_sys::output::complain(format_args!("{complaint}"));
+    child.wait().context("its end")?;
+    Ok(ExitCode::FAILURE)
 }
 
 #[cfg(test)]

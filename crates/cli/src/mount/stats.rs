@@ -10,8 +10,6 @@ use clap::ArgMatches;
 use quire_sys::xattr;
 use serde_json::Value;
 
-use crate::size;
-
 /// Prints figures or decisions.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let path: &PathBuf = matches.get_one("mountpoint").context("a mount point")?;
@@ -49,7 +47,7 @@ fn number(value: &Value, path: &[&str]) -> u64 {
 }
 
 fn bytes(value: &Value, path: &[&str]) -> String {
-    size::words(number(value, path))
+    quire_units::format_bytes(number(value, path))
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

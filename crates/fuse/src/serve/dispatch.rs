@@ -1,21 +1,29 @@
-//! Where a request is done and answered: in place by the thread that read it, or by a helper.
+//! Where a request is done and answered: in place by the thread that read it, or by a helper; and what requests have in common.
 //!
 //! Relies on [`OffloadPool`](crate::offload_pool::OffloadPool) for who may wait, and on what a request is for how long it
 //! may have to.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, Generation, ReplyEmpty, ReplyEntry, ReplyXattr};
+use fuser::{
+    Errno, FileAttr, Generation, InitFlags, KernelConfig, ReplyEmpty, ReplyEntry, ReplyXattr, Request, TimeOrNow,
+};
+use quire_sys::at::NewTime;
 
 use crate::error::FuseResult;
+use crate::names::CreateContext;
 use crate::offload_pool::Priority;
 use crate::serve::FuseServer;
+use crate::xattrs::Credentials;
 
 /// How long the kernel may believe names and attributes. They change only through it; what it can't know are the space
 /// that a file takes and whatever is done behind its back.
 pub(super) const TTL: Duration = Duration::from_secs(10);
 pub(super) const NO_GENERATION: Generation = Generation(0);
+/// Largest write and read-ahead, in bytes.
+const MOST_BYTES: u32 = 1 << 20;
 
 /// A server, as the kernel talks to it.
 pub struct FuseDispatcher(pub Arc<FuseServer>);
@@ -98,5 +106,52 @@ impl FuseDispatcher {
             Ok(value) => reply.data(&value),
             Err(error) => reply.error(error),
         });
+    }
+}
+
+/// Asks the kernel for what the mount can do.
+///
+/// # Errors
+/// The kernel lacks what access control lists need.
+pub(super) fn configure(config: &mut KernelConfig) -> io::Result<()> {
+    // What the kernel doesn't have it does without.
+    let _ = config.set_max_write(MOST_BYTES);
+    if let Err(most) = config.set_max_readahead(MOST_BYTES) {
+        let _ = config.set_max_readahead(most);
+    }
+    let _ = config.set_max_background(64);
+    for wish in [
+        InitFlags::FUSE_DO_READDIRPLUS,
+        InitFlags::FUSE_READDIRPLUS_AUTO,
+        InitFlags::FUSE_PARALLEL_DIROPS,
+        InitFlags::FUSE_ASYNC_DIO,
+        InitFlags::FUSE_CACHE_SYMLINKS,
+        // Else every write would be preceded by a question for file capabilities.
+        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    ] {
+        let _ = config.add_capabilities(wish);
+    }
+    // Without these, access control lists would not hold.
+    let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+    config.add_capabilities(needed).map_err(|_| io::ErrorKind::Unsupported.into())
+}
+
+/// Who makes a file, and with what permissions.
+pub(super) fn creator(request: &Request, mode: u32, mask: u32) -> CreateContext {
+    CreateContext { uid: request.uid(), gid: request.gid(), mode, mask }
+}
+
+impl Credentials {
+    pub(super) fn of(request: &Request) -> Self {
+        Self { thread: request.pid(), uid: request.uid(), gid: request.gid() }
+    }
+}
+
+/// A time that a request sets.
+pub(super) fn new_time(time: Option<TimeOrNow>) -> NewTime {
+    match time {
+        None => NewTime::Keep,
+        Some(TimeOrNow::Now) => NewTime::Now,
+        Some(TimeOrNow::SpecificTime(time)) => NewTime::At(time),
     }
 }

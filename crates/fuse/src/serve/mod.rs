@@ -19,6 +19,7 @@ use fuser::{Errno, FileAttr};
 use quire_sys::at::{self, Fallocate, InodeType, NewTime, OpenFlags, Whence};
 use quire_writecache::{ContentKind, WriteContext};
 
+use crate::backing_root::FOLDER;
 use crate::criticality::{CallerScope, CriticalityDecision, CriticalityTracker, FileOperation, RequestTask};
 use crate::dirs::OpenDirs;
 use crate::dirty_inodes::DirtyFlags;
@@ -26,7 +27,7 @@ use crate::engine::MountEngine;
 use crate::error::FuseResult;
 use crate::inodes::Inode;
 use crate::names::{CreateContext, Namespace};
-use crate::nodes::LookedUpInode;
+use crate::nodes::{LookedUpInode, ROOT};
 use crate::offload_pool::{OffloadPool, Priority};
 use crate::privileges::CAPABILITIES;
 use crate::report::{self, MountInfo};
@@ -302,6 +303,24 @@ impl FuseServer {
             remove()?;
         }
         self.engine.mark_dirty(node.ino, DirtyFlags::SYNC);
+        Ok(())
+    }
+
+    /// Gives the entries from `offset` on to `add`, with the directory's number and the offset behind each, until that says
+    /// that its room is used up.
+    pub fn list(
+        &self,
+        handle: u64,
+        offset: u64,
+        add: &mut dyn FnMut(u64, u64, &at::DirectoryEntry) -> FuseResult<bool>,
+    ) -> FuseResult<()> {
+        let dir = self.dirs.get(handle).ok_or(Errno::EBADF)?;
+        let entries = self.namespace.with_room(|| dir.entries(offset, (dir.number == ROOT).then_some(FOLDER)))?;
+        for (index, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            if add(dir.number, index as u64 + 1, entry)? {
+                break;
+            }
+        }
         Ok(())
     }
 }

@@ -5,98 +5,34 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags as RawOpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags as RawOpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use quire_sys::at::{self, NewTime, OnExisting, OpenFlags};
+use quire_sys::at::{self, OnExisting, OpenFlags};
 
-use crate::attr::kind_of;
-use crate::backing_root::FOLDER;
+use crate::attr::{attr_of_unseen, kind_of, nothing};
 use crate::error::FuseResult;
-use crate::names::CreateContext;
-use crate::nodes::ROOT;
 use crate::offload_pool::Priority;
-use crate::serve::dispatch::{FuseDispatcher, NO_GENERATION, TTL};
+use crate::serve::dispatch::{FuseDispatcher, NO_GENERATION, TTL, configure, creator, new_time};
 use crate::serve::{FuseServer, SetAttr, WriteRequest};
 use crate::xattrs::Credentials;
 
-/// Largest write and read-ahead, in bytes.
-const MOST_BYTES: u32 = 1 << 20;
 /// Pages of files stay in the kernel's cache when they are opened; closing needs no request.
 const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
-fn creator(request: &Request, mode: u32, mask: u32) -> CreateContext {
-    CreateContext { uid: request.uid(), gid: request.gid(), mode, mask }
-}
-
-impl Credentials {
-    fn of(request: &Request) -> Self {
-        Self { thread: request.pid(), uid: request.uid(), gid: request.gid() }
-    }
-}
-
-fn new_time(time: Option<TimeOrNow>) -> NewTime {
-    match time {
-        None => NewTime::Keep,
-        Some(TimeOrNow::Now) => NewTime::Now,
-        Some(TimeOrNow::SpecificTime(time)) => NewTime::At(time),
-    }
-}
-
-/// Tells the kernel that there is no such name, which it may believe.
-fn nothing() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    }
-}
-
 /// Attributes of what can't be looked at; counts as a lookup.
 fn unseen(server: &FuseServer, kind: at::InodeType) -> FileAttr {
-    let number = server.namespace.nodes.mentioned(kind);
-    FileAttr { ino: INodeNo(number), kind: kind_of(kind), nlink: 1, ..nothing() }
+    attr_of_unseen(server.namespace.nodes.mentioned(kind), kind)
 }
 
 impl Filesystem for FuseDispatcher {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel doesn't have it does without.
-        let _ = config.set_max_write(MOST_BYTES);
-        if let Err(most) = config.set_max_readahead(MOST_BYTES) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(64);
-        for wish in [
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            // Else every write would be preceded by a question for file capabilities.
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        ] {
-            let _ = config.add_capabilities(wish);
-        }
-        // Without these, access control lists would not hold.
-        let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-        config.add_capabilities(needed).map_err(|_| io::ErrorKind::Unsupported.into())
+        configure(config)
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -365,7 +301,7 @@ impl Filesystem for FuseDispatcher {
     ) {
         let server = Arc::clone(&self.0);
         self.0.offload_pool.run(Priority::Urgent, move || {
-            let listed = list(&server, handle.0, offset, &mut |_, next, entry| {
+            let listed = server.list(handle.0, offset, &mut |_, next, entry| {
                 let number = server.namespace.nodes.number_of(entry.ino);
                 Ok(reply.add(INodeNo(number), next, kind_of(entry.kind), &entry.name))
             });
@@ -386,7 +322,7 @@ impl Filesystem for FuseDispatcher {
     ) {
         let server = Arc::clone(&self.0);
         self.0.offload_pool.run(Priority::Urgent, move || {
-            let listed = list(&server, handle.0, offset, &mut |dir, next, entry| {
+            let listed = server.list(handle.0, offset, &mut |dir, next, entry| {
                 if entry.name == "." || entry.name == ".." {
                     // Not looked up, so not to be forgotten.
                     let number = INodeNo(server.namespace.nodes.number_of(entry.ino));
@@ -539,22 +475,4 @@ impl Filesystem for FuseDispatcher {
         // The kernel copies through its cache of pages instead, and does not ask again.
         reply.error(Errno::ENOSYS);
     }
-}
-
-/// Gives the entries from `offset` on to `add`, with the directory's number and the offset behind each, until that says
-/// that its room is used up.
-fn list(
-    server: &FuseServer,
-    handle: u64,
-    offset: u64,
-    add: &mut dyn FnMut(u64, u64, &at::DirectoryEntry) -> FuseResult<bool>,
-) -> FuseResult<()> {
-    let dir = server.dirs.get(handle).ok_or(Errno::EBADF)?;
-    let entries = server.namespace.with_room(|| dir.entries(offset, (dir.number == ROOT).then_some(FOLDER)))?;
-    for (index, entry) in entries.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-        if add(dir.number, index as u64 + 1, entry)? {
-            break;
-        }
-    }
-    Ok(())
 }

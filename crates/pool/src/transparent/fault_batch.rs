@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use super::pending_updates::{DIRTY, ENQUEUE};
 use crate::counters::PoolCounter;
 use crate::credits::Credit;
+use crate::futex::Futex;
 use crate::mapped_file::MappedFile;
 use crate::page::PageRun;
 use crate::page_state::{LockMode, WaitQueue};
-use crate::park::Futex;
 use crate::pool_state::PoolState;
 
 /// Most pages of a batch.

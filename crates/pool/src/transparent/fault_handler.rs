@@ -24,12 +24,12 @@ use crate::config::AccessAdvice;
 use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
+use crate::futex::Futex;
 use crate::map::Map;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::EventCount;
 use crate::page::PageRun;
 use crate::page_state::{PageStatus, StateSnapshot, WaitQueue};
-use crate::park::Futex;
 use crate::paths;
 use crate::pool_state::PoolState;
 

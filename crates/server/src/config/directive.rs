@@ -1,6 +1,6 @@
-//! One directive: its name and default, and how its value is read, checked and written.
+//! A directive of the configuration, and the macros that write the usual kinds of it.
 //!
-//! Relies on [`super::table`] for which ones there are.
+//! Relies on the macros being used where [`Directive`], [`Setting`], `value`, `Config`, `RejectReason` and `Cow` are in scope.
 
 use std::borrow::Cow;
 
@@ -61,3 +61,63 @@ impl Directive {
         }
     }
 }
+
+macro_rules! directive {
+    ($name:literal, $default:literal, $mutable:expr, $doc:literal, $get:expr, $set:expr) => {
+        Directive {
+            name: $name,
+            aliases: &[],
+            default: Cow::Borrowed($default),
+            mutable: $mutable,
+            doc: $doc,
+            setting: Setting::Field {
+                get: |config| {
+                    let get: fn(&Config) -> String = $get;
+                    get(config).into_bytes()
+                },
+                set: |config, value| {
+                    let set: fn(&mut Config, &str) -> Result<(), RejectReason> = $set;
+                    set(config, value::text(value)?)
+                },
+            },
+        }
+    };
+}
+
+macro_rules! flag {
+    ($name:literal, $default:literal, $doc:literal, $($field:ident).+) => {
+        directive!($name, $default, MUTABLE, $doc, |c| value::yes_no(c.$($field).+), |c, v| {
+            c.$($field).+ = value::boolean(v)?;
+            Ok(())
+        })
+    };
+}
+
+macro_rules! integer {
+    ($name:literal, $default:literal, $mutable:expr, $min:expr, $max:expr, $doc:literal, $field:ident) => {
+        directive!($name, $default, $mutable, $doc, |c| c.$field.to_string(), |c, v| {
+            c.$field = value::integer(v, $min, $max)? as _;
+            Ok(())
+        })
+    };
+}
+
+macro_rules! memory {
+    ($name:literal, $default:literal, $min:expr, $max:expr, $doc:literal, $field:ident) => {
+        directive!($name, $default, MUTABLE, $doc, |c| c.$field.to_string(), |c, v| {
+            c.$field = value::memory(v, $min, $max)?;
+            Ok(())
+        })
+    };
+}
+
+macro_rules! text {
+    ($name:literal, $default:literal, $doc:literal, $field:ident) => {
+        directive!($name, $default, FIXED, $doc, |c| c.$field.clone(), |c, v| {
+            c.$field = v.to_owned();
+            Ok(())
+        })
+    };
+}
+
+pub(super) use {directive, flag, integer, memory, text};

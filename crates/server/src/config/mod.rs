@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::event_classes::NotifyClasses;
 
-mod directive;
+pub mod directive;
 pub mod file;
 pub mod table;
 pub mod value;

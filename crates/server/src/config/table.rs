@@ -8,7 +8,7 @@ use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
 pub use super::directive::Directive;
-use super::directive::Setting;
+use super::directive::{Setting, directive, flag, integer, memory, text};
 use super::value::{self, RejectReason};
 
 const FIXED: bool = false;
@@ -18,64 +18,6 @@ const MAX_INT: i64 = i32::MAX as i64;
 const MOST_DATA_BYTES: u64 = 64 << 30;
 /// Offsets into an input buffer have 32 bits.
 const MAX_QUERY_BYTES: u64 = (4 << 30) - (1 << 20);
-
-macro_rules! directive {
-    ($name:literal, $default:literal, $mutable:expr, $doc:literal, $get:expr, $set:expr) => {
-        Directive {
-            name: $name,
-            aliases: &[],
-            default: Cow::Borrowed($default),
-            mutable: $mutable,
-            doc: $doc,
-            setting: Setting::Field {
-                get: |config| {
-                    let get: fn(&Config) -> String = $get;
-                    get(config).into_bytes()
-                },
-                set: |config, value| {
-                    let set: fn(&mut Config, &str) -> Result<(), RejectReason> = $set;
-                    set(config, value::text(value)?)
-                },
-            },
-        }
-    };
-}
-
-macro_rules! flag {
-    ($name:literal, $default:literal, $doc:literal, $($field:ident).+) => {
-        directive!($name, $default, MUTABLE, $doc, |c| value::yes_no(c.$($field).+), |c, v| {
-            c.$($field).+ = value::boolean(v)?;
-            Ok(())
-        })
-    };
-}
-
-macro_rules! integer {
-    ($name:literal, $default:literal, $mutable:expr, $min:expr, $max:expr, $doc:literal, $field:ident) => {
-        directive!($name, $default, $mutable, $doc, |c| c.$field.to_string(), |c, v| {
-            c.$field = value::integer(v, $min, $max)? as _;
-            Ok(())
-        })
-    };
-}
-
-macro_rules! memory {
-    ($name:literal, $default:literal, $min:expr, $max:expr, $doc:literal, $field:ident) => {
-        directive!($name, $default, MUTABLE, $doc, |c| c.$field.to_string(), |c, v| {
-            c.$field = value::memory(v, $min, $max)?;
-            Ok(())
-        })
-    };
-}
-
-macro_rules! text {
-    ($name:literal, $default:literal, $doc:literal, $field:ident) => {
-        directive!($name, $default, FIXED, $doc, |c| c.$field.clone(), |c, v| {
-            c.$field = v.to_owned();
-            Ok(())
-        })
-    };
-}
 
 /// The server's own directives.
 static OWN: &[Directive] = &[

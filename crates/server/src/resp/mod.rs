@@ -4,7 +4,9 @@ pub mod deferred;
 pub mod inline;
 pub mod parser;
 pub mod reply;
+pub mod request_batch;
 
 pub use deferred::ArrayMark;
-pub use parser::{PartialRequest, ProtocolError, Request, RequestBatch, RequestLimits, parse};
+pub use parser::{PartialRequest, ProtocolError, RequestLimits, parse};
 pub use reply::{Protocol, Reply};
+pub use request_batch::{Request, RequestBatch};

@@ -4,8 +4,9 @@
 //! A request that is not complete yet is remembered in a [`PartialRequest`], so that a long one that comes in pieces is
 //! not read again from its start. However the bytes are cut into pieces, the result is the same.
 
-use crate::args::{ArgRange, Args};
+use crate::args::ArgRange;
 use crate::resp::inline;
+use crate::resp::request_batch::{Request, RequestBatch};
 
 /// Longest line: an inline command, or a length.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -60,60 +61,6 @@ pub enum ProtocolError {
     /// A word does not begin with its length.
     #[error("expected '$', got '{}'", *.0 as char)]
     ExpectedLength(u8),
-}
-
-/// A complete request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    first: u32,
-    words: u32,
-    /// Where the next request begins in the input.
-    pub end: usize,
-    inline: bool,
-}
-
-/// Complete requests, and where their words are. Meant to be reused.
-#[derive(Default, Debug)]
-pub struct RequestBatch {
-    ranges: Vec<ArgRange>,
-    requests: Vec<Request>,
-    unpacked: Vec<u8>,
-}
-
-impl RequestBatch {
-    /// Forgets all requests; keeps the memory, unless it is a lot.
-    pub fn clear(&mut self) {
-        self.ranges.clear();
-        self.requests.clear();
-        self.unpacked.clear();
-        self.ranges.shrink_to(1 << 16);
-        self.unpacked.shrink_to(1 << 20);
-    }
-
-    /// How many requests there are.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// True when there is none.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
-    /// Request `index`.
-    #[inline]
-    pub fn request(&self, index: usize) -> Request {
-        self.requests[index]
-    }
-
-    /// The words of request `index`; `input` is the buffer that was parsed.
-    #[inline]
-    pub fn args<'a>(&'a self, index: usize, input: &'a [u8]) -> Args<'a> {
-        let request = &self.requests[index];
-        let ranges = &self.ranges[request.first as usize..(request.first + request.words) as usize];
-        Args::new(if request.inline { &self.unpacked } else { input }, ranges)
-    }
 }
 
 /// What is known of a request whose end has not come yet. Offsets count from the request's first byte.

@@ -1,11 +1,11 @@
 //! Copy on write, done by the writers: a thread that is about to change a page first sees to it that the newest view has a
 //! copy.
 //!
-//! Relies on writers holding still during a cut, so that a first write belongs to one epoch. [`CopyOnWrite::first_write`] may be
+//! Relies on writers holding still during a cut, so that a first write belongs to one epoch. [`CopyProtocol::first_write`] may be
 //! called from a signal handler: it takes no lock and allocates nothing.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use quire_sys::fork_lock::NoFork;
 use super::coverage::{CopyCosts, CostModel, RegionCoverage};
 use super::slot::EpochSlot;
 use super::store::{PreimageStore, RUN_BYTES};
+use crate::copy_protocol::{CopyAttempt, CopyProtocol, PageWords, is_copied};
 use crate::copy_state::{self, CopyState};
 use crate::current_epoch::{self, CurrentEpoch};
 use crate::mechanism::{Mechanism, OriginOptions};
@@ -136,7 +137,7 @@ impl CopyOnWrite {
             None => self.new_slot().inspect_err(|_| self.with_slots(|slots| slots.open -= 1))?,
         };
         let before = self.current.set(&slot);
-        // The copier thread may be at a page of the epoch before, and notices by itself (`publish_run`); but a consumer can't
+        // The copier thread may be at a page of the epoch before, and notices by itself (`CopyProtocol::copy_run`); but a consumer can't
         // be told afterwards that it was handed the wrong bytes.
         if self.consumer.is_some() {
             // SAFETY: `slots.all` keeps every slot that was ever set for as long as `self` lives.
@@ -216,12 +217,6 @@ impl CopyOnWrite {
         page / self.options.pages_per_region()
     }
 
-    /// Runs `then` on the slot of the newest epoch, if there is one; it can't be recycled meanwhile.
-    fn with_current<T>(&self, then: impl FnOnce(&EpochSlot) -> T) -> Option<T> {
-        // SAFETY: `with_pinned` demands that slots which were ever set live: `slots.all` keeps them as long as `self` lives.
-        unsafe { self.current.with_pinned(then) }
-    }
-
     /// Copies page `held` of the store for `slot`, as its copy of `page`. No writer copies for `slot` any more.
     pub(crate) fn copy_down(&self, slot: &EpochSlot, page: usize, held: u32) {
         if copy_state::claim(slot.word(page)).is_err() {
@@ -242,105 +237,6 @@ impl CopyOnWrite {
         self.current.is_some()
     }
 
-    /// `page` is about to be changed for the first time in this epoch. Returns the pages that may be changed then.
-    pub(crate) fn first_write(&self, page: usize) -> Range<usize> {
-        let region = self.region_of(page);
-        let safe = self.with_current(|slot| {
-            let written = slot.count_written(region);
-            if self.coverage.copies_whole(region, written) {
-                self.copy_region(slot, region, self.pages_of(region));
-                self.await_all(slot, self.pages_of(region));
-                self.pages_of(region)
-            } else {
-                self.copy_page(slot, region, page);
-                page..page + 1
-            }
-        });
-        copy_state::before_change();
-        safe.unwrap_or_else(|| self.pages_of(region))
-    }
-
-    /// `page` is announced for the first time in this epoch. It may be changed then; its neighbours are announced themselves.
-    pub(crate) fn announced_write(&self, page: usize) {
-        let region = self.region_of(page);
-        self.with_current(|slot| {
-            let written = slot.count_written(region);
-            if matches!(copy_state::load(slot.word(page)), CopyState::Held(_) | CopyState::Lost) {
-                return;
-            }
-            if self.coverage.copies_whole(region, written) {
-                self.copy_region(slot, region, self.pages_of(region));
-                self.await_all(slot, page..page + 1);
-            } else {
-                self.copy_page(slot, region, page);
-            }
-        });
-        copy_state::before_change();
-    }
-
-    fn copy_page(&self, slot: &EpochSlot, region: usize, page: usize) {
-        let word = slot.word(page);
-        let copy = || {
-            add(&self.figures.copied, 1);
-            slot.count_single(region);
-            if self.hand_over(slot, page..page + 1) {
-                return None;
-            }
-            let held = slot.take_pages(1, &self.store)?;
-            // SAFETY: the range is mapped; the page of the store was just taken, so it is this thread's.
-            unsafe { racy::copy(self.address(page), self.store.page(held), PAGE_SIZE) };
-            Some(held)
-        };
-        if !copy_state::save(word, copy, || self.current.is_newest(slot)) {
-            self.wait(word);
-        }
-    }
-
-    /// Copies those of `pages`, all of `region`, that no thread has copied yet. Others may still be copying some.
-    fn copy_region(&self, slot: &EpochSlot, region: usize, pages: Range<usize>) {
-        let mut page = pages.start;
-        while page < pages.end {
-            if copy_state::claim(slot.word(page)).is_err() {
-                page += 1;
-                continue;
-            }
-            let start = page;
-            page += 1;
-            while page < pages.end && copy_state::claim(slot.word(page)).is_ok() {
-                page += 1;
-            }
-            self.copy_run(slot, region, start..page);
-        }
-    }
-
-    /// Copies `pages`, which this thread has claimed.
-    fn copy_run(&self, slot: &EpochSlot, region: usize, pages: Range<usize>) {
-        let count = pages.len();
-        add(&self.figures.copied, count as u64);
-        add(&self.figures.precopied, count as u64);
-        slot.count_precopied(region, count);
-        if self.hand_over(slot, pages.clone()) {
-            return;
-        }
-        let Some(held) = slot.take_pages(count, &self.store) else {
-            pages.for_each(|page| copy_state::mark_lost(slot.word(page)));
-            return;
-        };
-        // SAFETY: the range is mapped; the pages of the store were just taken, neighbours in memory as in number.
-        unsafe { racy::copy(self.address(pages.start), self.store.page(held), count * PAGE_SIZE) };
-        self.publish_run(slot, pages, held);
-    }
-
-    /// Publishes what was copied of `pages`, which this thread has claimed, if it is what `slot`'s epoch began with. Writers
-    /// hold still during a cut, but the copier thread doesn't: it may be at a page of the epoch before, which writers of the new one
-    /// change after having copied it for that. Then the new epoch has the right copy, for views of the old one too.
-    fn publish_run(&self, slot: &EpochSlot, pages: Range<usize>, held: u32) {
-        let is_newest = self.current.is_newest(slot);
-        for (index, page) in pages.enumerate() {
-            copy_state::publish_or_release(slot.word(page), held + index as u32, is_newest);
-        }
-    }
-
     /// Gives `pages`, which this thread has claimed, to the consumer if there is one. They are lost to views then.
     fn hand_over(&self, slot: &EpochSlot, pages: Range<usize>) -> bool {
         let Some(consumer) = &self.consumer else { return false };
@@ -357,49 +253,8 @@ impl CopyOnWrite {
         }
     }
 
-    fn await_all(&self, slot: &EpochSlot, pages: Range<usize>) {
-        for page in pages {
-            if copy_state::load(slot.word(page)) == CopyState::Copying {
-                self.wait(slot.word(page));
-            }
-        }
-    }
-
-    fn wait(&self, word: &std::sync::atomic::AtomicU32) {
-        let start = Instant::now();
-        let mut looks = 0;
-        while copy_state::load(word) == CopyState::Copying {
-            looks += 1;
-            if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
-        let wait_ns = start.elapsed().as_nanos() as u64;
-        add(&self.figures.waits, 1);
-        add(&self.figures.wait_total_ns, wait_ns);
-        self.figures.wait_longest_ns.fetch_max(wait_ns, Ordering::Relaxed);
-    }
-
-    /// Copies `pages` of `region` ahead of the writers. `false` if no view wants them any more.
-    pub(crate) fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
-        self.with_current(|slot| {
-            {
-                // Writers may hold still for a fork, but the copier thread doesn't: the child must not get a word without its
-                // copy. A consumer keeps no copies, and it may wait for a thread that forks.
-                let no_fork = self.consumer.is_none().then(NoFork::begin);
-                if no_fork.as_ref().is_some_and(is_held_up) {
-                    return true;
-                }
-                self.copy_region(slot, region, pages.clone());
-            }
-            self.await_all(slot, pages);
-            true
-        })
-        .is_some()
-    }
-
     /// Whether `pages` have all been copied for the newest view, which lives.
     pub(crate) fn is_safe(&self, pages: Range<usize>) -> bool {
-        let is_copied =
-            |slot: &EpochSlot, page| matches!(copy_state::load(slot.word(page)), CopyState::Held(_) | CopyState::Lost);
         self.with_current(|slot| pages.clone().all(|page| is_copied(slot, page))).unwrap_or(false)
     }
 
@@ -423,6 +278,72 @@ impl CopyOnWrite {
             rejoined_regions: get(&figures.collapsed),
             threshold_percent: self.coverage.threshold_percent(),
         }
+    }
+}
+
+impl CopyProtocol for CopyOnWrite {
+    type Slot = EpochSlot;
+
+    fn current(&self) -> &CurrentEpoch<EpochSlot> {
+        &self.current
+    }
+
+    fn with_current<T>(&self, then: impl FnOnce(&EpochSlot) -> T) -> Option<T> {
+        // SAFETY: `with_pinned` demands that slots which were ever set live: `slots.all` keeps them as long as `self` lives.
+        unsafe { self.current.with_pinned(then) }
+    }
+
+    fn region_pages(&self, page: usize) -> Range<usize> {
+        self.pages_of(self.region_of(page))
+    }
+
+    fn count_write(&self, slot: &EpochSlot, page: usize) -> bool {
+        let region = self.region_of(page);
+        let written = slot.count_written(region);
+        self.coverage.copies_whole(region, written)
+    }
+
+    fn copy_claimed(&self, slot: &EpochSlot, pages: Range<usize>, is_single: bool) -> Option<u32> {
+        let (region, count) = (self.region_of(pages.start), pages.len());
+        add(&self.figures.copied, count as u64);
+        if is_single {
+            slot.count_single(region);
+        } else {
+            add(&self.figures.precopied, count as u64);
+            slot.count_precopied(region, count);
+        }
+        if self.hand_over(slot, pages.clone()) {
+            return None;
+        }
+        let held = slot.take_pages(count, &self.store)?;
+        // SAFETY: the range is mapped; the pages of the store were just taken, neighbours in memory as in number, so they are this
+        // thread's.
+        unsafe { racy::copy(self.address(pages.start), self.store.page(held), count * PAGE_SIZE) };
+        Some(held)
+    }
+
+    fn await_copy(&self, word: &AtomicU32) {
+        let start = Instant::now();
+        let mut looks = 0;
+        while copy_state::load(word) == CopyState::Copying {
+            looks += 1;
+            if looks < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        let wait_ns = start.elapsed().as_nanos() as u64;
+        add(&self.figures.waits, 1);
+        add(&self.figures.wait_total_ns, wait_ns);
+        self.figures.wait_longest_ns.fetch_max(wait_ns, Ordering::Relaxed);
+    }
+
+    fn while_unforked(&self, copy: impl FnOnce()) -> CopyAttempt {
+        // Writers may hold still for a fork, but the copier thread doesn't: the child must not get a word without its copy. A
+        // consumer keeps no copies, and it may wait for a thread that forks.
+        let no_fork = self.consumer.is_none().then(NoFork::begin);
+        if no_fork.as_ref().is_some_and(is_held_up) {
+            return CopyAttempt::HeldUp;
+        }
+        copy();
+        CopyAttempt::Made
     }
 }
 
@@ -464,7 +385,7 @@ mod tests {
         cow.announced_write(page);
         // SAFETY: inside the span, which only this test uses.
         unsafe { cow.address(page).write_bytes(7, PAGE_SIZE) };
-        cow.copy_run(&first, cow.region_of(page), page..page + 2);
+        cow.copy_run(&first, page..page + 2);
         assert_eq!(
             (copy_state::load(first.word(page)), copy_state::load(first.word(page + 1))),
             (CopyState::Unsaved, CopyState::Unsaved)

@@ -11,6 +11,7 @@ use quire_sys::fork_lock::NoFork;
 
 use super::copy_on_write::{CopyOnWrite, is_held_up};
 use super::slot::EpochSlot;
+use crate::copy_protocol::PageWords;
 use crate::copy_state::{self, CopyState};
 use crate::origin::{MechanismError, ViewError};
 use crate::page::PAGE_SIZE;
@@ -161,7 +162,7 @@ impl EpochChain {
             if slot.is_untouched(region) {
                 continue;
             }
-            // As in `CopyOnWrite::copy_ahead`: a child must not get a word without its copy.
+            // As in `CopyOnWrite::while_unforked`: a child must not get a word without its copy.
             let no_fork = NoFork::begin();
             if is_held_up(&no_fork) {
                 return false;

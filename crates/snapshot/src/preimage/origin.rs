@@ -12,6 +12,7 @@ use super::copy_on_write::CopyOnWrite;
 use super::engine::PreimageEngine;
 use super::epoch_chain::EpochChain;
 use super::view::{CopierLease, EpochView};
+use crate::copy_protocol::CopyProtocol;
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View};
 
@@ -33,8 +34,8 @@ pub(crate) trait WriteDetector: Send + Sync + 'static {
     fn prepare_write(&self, range: Range<usize>);
 
     /// As [`BackgroundWork::copy_ahead`].
-    fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
-        self.engine().cow.copy_ahead(region, pages)
+    fn copy_ahead(&self, _region: usize, pages: Range<usize>) -> bool {
+        self.engine().cow.copy_ahead(pages)
     }
 
     /// As [`BackgroundWork::collapse_one`].

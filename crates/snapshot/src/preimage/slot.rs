@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use quire_sys::mem::{MemError, Reservation};
 
 use super::store::{PreimageStore, RUN_PAGES};
+use crate::copy_protocol::PageWords;
 use crate::current_epoch::PinCount;
 
 /// Tables of one epoch.
@@ -29,6 +30,15 @@ pub(crate) struct EpochSlot {
 impl PinCount for EpochSlot {
     fn pins(&self) -> &AtomicU32 {
         &self.pins
+    }
+}
+
+impl PageWords for EpochSlot {
+    fn word(&self, page: usize) -> &AtomicU32 {
+        assert!(page < self.pages, "page {page} of {}", self.pages);
+        // SAFETY: `words` is committed for 4 bytes a page, aligned, zeroed, used only as AtomicU32, and lives as long as
+        // `self`.
+        unsafe { &*self.words.base().cast::<AtomicU32>().add(page) }
     }
 }
 
@@ -70,14 +80,6 @@ impl EpochSlot {
             pins: AtomicU32::new(0),
             counts: (0..pages.div_ceil(pages_per_region)).map(|_| AtomicCounts::default()).collect(),
         })
-    }
-
-    /// The word of `page`.
-    pub(crate) fn word(&self, page: usize) -> &AtomicU32 {
-        assert!(page < self.pages, "page {page} of {}", self.pages);
-        // SAFETY: `words` is committed for 4 bytes a page, aligned, zeroed, used only as AtomicU32, and lives as long as
-        // `self`.
-        unsafe { &*self.words.base().cast::<AtomicU32>().add(page) }
     }
 
     /// Takes `count` neighbouring pages of the store; the first one's number, or `None` if there is no memory.

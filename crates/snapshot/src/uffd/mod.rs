@@ -27,6 +27,7 @@ use self::fault_thread::FaultThread;
 use self::protection_map::ProtectionMap;
 use self::registry::{FaultHandler, HandlerRegistration};
 use self::retries::UnprotectRetries;
+use crate::copy_protocol::CopyProtocol;
 use crate::mechanism::{Mechanism, OriginOptions};
 use crate::origin::{MechanismError, PreimageConsumer};
 use crate::page::{PAGE_SIZE, PAGES_PER_REGION};
@@ -320,7 +321,7 @@ impl WriteDetector for WriteProtection {
 
     fn copy_ahead(&self, region: usize, pages: Range<usize>) -> bool {
         let is_last = pages.end == self.engine.cow.pages_of(region).end;
-        let is_wanted = self.engine.cow.copy_ahead(region, pages);
+        let is_wanted = self.engine.cow.copy_ahead(pages);
         if is_wanted && is_last {
             let _gate = self.lock_politely();
             // Another cut may have been made since, for which these pages are not safe.

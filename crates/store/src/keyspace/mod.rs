@@ -10,6 +10,7 @@ pub(crate) mod entries;
 pub(crate) mod entry;
 pub(crate) mod expiry;
 mod keys;
+mod member_hasher;
 pub(crate) mod ops;
 pub(crate) mod root;
 pub(crate) mod stats;
@@ -18,7 +19,8 @@ pub(crate) mod value_copy;
 
 use quire_arena::Arena;
 use quire_rng::SplitMix64;
-use siphasher::sip::SipHasher13;
+
+pub(crate) use member_hasher::MemberHasher;
 
 use crate::config::StoreConfig;
 use crate::db::DbId;
@@ -107,7 +109,7 @@ impl Keyspace {
         Ok(Keyspace {
             heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
             root: handle,
-            hasher: MemberHasher(SipHasher13::new_with_keys(seed[0], seed[1])),
+            hasher: MemberHasher::with_keys(seed[0], seed[1]),
             dbs,
             databases: config.databases.clamp(1, DATABASES as u8),
             ops: values.ops,
@@ -477,17 +479,6 @@ impl Keyspace {
     /// The keys that have expired since the last call, in that order.
     pub fn take_expired(&mut self) -> Vec<ExpiredKey> {
         self.effects.take_expired()
-    }
-}
-
-/// Hashes keys, and members of values.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MemberHasher(SipHasher13);
-
-impl MemberHasher {
-    #[inline]
-    pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
-        Hash::from(self.0.hash(bytes))
     }
 }
 

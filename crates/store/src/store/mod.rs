@@ -5,6 +5,7 @@ mod location;
 mod published;
 mod restore;
 mod save;
+mod save_error;
 mod stored_shares;
 
 use std::hash::Hasher;
@@ -23,7 +24,8 @@ use crate::value::VALUES;
 
 pub use location::ImageLocation;
 pub use restore::{RestoreMode, RestoreReport, RestoreStep};
-pub use save::{SaveError, SaveProgress, SaveStats, SaveSummary};
+pub use save::{SaveProgress, SaveStats, SaveSummary};
+pub use save_error::SaveError;
 
 use save::Saves;
 

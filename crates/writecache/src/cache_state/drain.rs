@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use crate::cache_state::{CacheState, EntryState, SALVAGED};
-use crate::error::LostRange;
+use crate::error::{CacheError, LostRange};
 use crate::format::{CLEAN, MAGIC, SECTOR_BYTES, Superblock, SuperblockSector, VERSION};
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
 use crate::jobs::{DrainError, DrainJob, SlowTarget};
@@ -76,6 +76,27 @@ impl CacheState {
     /// Whether a record can never be placed again: the log is full and what it holds can't be written back.
     pub fn no_room_ever(&self) -> bool {
         self.stuck_on().is_some() && !self.log.ring.has_room_reserved(self.log.granule_bytes + BLOCK_BYTES as u64)
+    }
+
+    /// Whether blocks that must go to the log can hope for room there.
+    ///
+    /// # Errors
+    /// It is full, and write-back is stuck at a volume that can't be written to; or it holds as much as it may of volumes that
+    /// can't be written to, and this is one.
+    pub fn check_room(&self, id: VolumeId) -> Result<(), CacheError> {
+        self.check_share(id)?;
+        self.check_control_room(id)
+    }
+
+    /// As [`CacheState::check_room`], for a record that makes blocks void: it takes nothing of the share, and gives some back.
+    ///
+    /// # Errors
+    /// The log is full, and write-back is stuck at a volume that can't be written to.
+    pub fn check_control_room(&self, id: VolumeId) -> Result<(), CacheError> {
+        let Some(stuck_on) = self.stuck_on().filter(|_| self.no_room_ever()) else { return Ok(()) };
+        let cause = |id| self.volumes.get(&id).and_then(|volume| volume.dead.clone());
+        let stuck = cause(id).map(|cause| (id, cause)).or_else(|| cause(stuck_on).map(|cause| (stuck_on, cause)));
+        Err(stuck.map_or(CacheError::Unattached(stuck_on), |(volume, cause)| CacheError::SlowFull { volume, cause }))
     }
 
     /// A batch of the oldest records, of about `most_bytes`, to be moved in steps of `most_blocks` and `most_runs`. `None`

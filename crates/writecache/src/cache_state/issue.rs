@@ -1,14 +1,14 @@
-//! Issuing to the slow devices: which queued versions go there next, and which go to the log instead.
+//! Issuing to the slow devices: which queued versions go there next, which go to the log instead, when a device is to be
+//! flushed, and what its failure means.
 //!
 //! An elevator over all volumes: places in rising order from where the last job ended, runs of neighbours in one piece.
 //! What a task waits for comes first, but one job in [`FAIR_SHARE`] takes whatever comes, so that the rest gets on too.
 //! Relies on jobs being finished, whatever their result.
 
-use std::collections::BTreeSet;
-
-use quire_device::DeviceError;
+use quire_device::{DeviceError, DeviceOperation};
 
 use crate::cache_state::flush::FLUSH_AFTER_NS;
+use crate::cache_state::sweep::{Chosen, Round, Sweep};
 use crate::cache_state::{AppendOutcome, BlockVersion, CacheState, LogItem};
 use crate::format::{MOST_BLOCKS, record_bytes};
 use crate::ids::{BLOCK_BYTES, BlockAddr, BlockData, SequenceNumber, VolumeId};
@@ -17,13 +17,14 @@ use crate::policy::{AdmissionFacts, AdmissionPolicy, AdmissionReason, admit};
 use crate::protocol::{CompletionOutcome, Slot};
 use crate::stats::ContentKind;
 use crate::tasks::{Criticality, TaskId};
+use crate::volume::FlushWanted;
 
 /// Versions looked at for one job, so that the lock is not held for long.
 const MOST_LOOKED_AT: usize = 4096;
-/// Of those, versions that can't be issued now before the rest of their volume is passed by: some may belong to the log.
-const MOST_OF_HELD: usize = 256;
 /// One job in so many is for everything that is due, however many wait for something else.
 const FAIR_SHARE: u64 = 4;
+/// A device that was full is tried again after this time: a program may have made room.
+const RETRY_AFTER_NS: u64 = 1_000_000_000;
 
 /// When and how much to issue.
 #[derive(Clone, Copy, Debug)]
@@ -54,80 +55,14 @@ pub enum NextJob {
     Truncate(TruncateJob),
 }
 
-/// Places of a set in rising order from `origin` on and round to it; the set doesn't change meanwhile.
-struct Round<'a> {
-    set: &'a BTreeSet<BlockAddr>,
-    origin: BlockAddr,
-    at: BlockAddr,
-    wrapped: bool,
-    /// Blocks that could not be taken since a volume was last passed by.
-    held: usize,
+/// Whether a device that answers with this error has lost what it had taken before, and is not believed any more.
+fn poisons(error: &DeviceError) -> bool {
+    matches!(error.action, DeviceOperation::Flush | DeviceOperation::DurableWrite)
 }
 
-impl<'a> Round<'a> {
-    fn new(set: &'a BTreeSet<BlockAddr>, origin: BlockAddr) -> Self {
-        Self { set, origin, at: origin, wrapped: false, held: 0 }
-    }
-
-    /// The block can't be taken now. After so many, what is left of this volume is passed by.
-    fn note_held(&mut self) {
-        self.held += 1;
-        if self.held == MOST_OF_HELD {
-            self.held = 0;
-            self.at = BlockAddr { volume: VolumeId(self.at.volume.0.saturating_add(1)), block: 0 };
-        }
-    }
-}
-
-impl Iterator for Round<'_> {
-    type Item = BlockAddr;
-
-    fn next(&mut self) -> Option<BlockAddr> {
-        let mut next = self.set.range(self.at..).next();
-        if next.is_none() && !self.wrapped {
-            self.wrapped = true;
-            next = self.set.first();
-        }
-        let next = *next.filter(|addr| !self.wrapped || **addr < self.origin)?;
-        self.at = next.plus(1);
-        Some(next)
-    }
-}
-
-struct Chosen {
-    addr: BlockAddr,
-    reason: AdmissionReason,
-    task: u64,
-    /// Order or a dead device demands the log, whatever the policy says.
-    demanded: bool,
-}
-
-/// Blocks of one volume, passed in rising order, for one job.
-struct Sweep {
-    chosen: Vec<Chosen>,
-    runs: usize,
-    most_runs: usize,
-    /// It takes no more.
-    ended: bool,
-}
-
-impl Sweep {
-    fn new(rules: &IssueRules) -> Self {
-        Self { chosen: Vec::new(), runs: 0, most_runs: rules.runs_per_job.max(1), ended: false }
-    }
-
-    fn take(&mut self, next: Chosen) {
-        if let Some(last) = self.chosen.last() {
-            let apart = last.addr.plus(1) != next.addr;
-            let elsewhere = last.addr.volume != next.addr.volume || next.addr < last.addr;
-            let many = self.chosen.len() == MOST_BLOCKS as usize || (apart && self.runs + 1 >= self.most_runs);
-            self.ended |= elsewhere || many;
-            self.runs += usize::from(apart);
-        }
-        if !self.ended {
-            self.chosen.push(next);
-        }
-    }
+/// All blocks of a volume.
+pub(super) fn whole(id: VolumeId) -> std::ops::RangeInclusive<BlockAddr> {
+    BlockAddr { volume: id, block: 0 }..=BlockAddr { volume: id, block: u64::MAX }
 }
 
 /// How the task stands; neighbours are mostly of the same one, and `known` says how the last one stands.
@@ -168,7 +103,7 @@ impl CacheState {
         criticality: &dyn Fn(TaskId) -> Criticality,
         now_ns: u64,
     ) -> Option<NextJob> {
-        if let Some(flush) = self.begin_flush(now_ns, rules.hold_back) {
+        if let Some(flush) = FlushJob::begin(self, now_ns, rules.hold_back) {
             return Some(NextJob::Flush(flush));
         }
         let due = self.is_due(rules, now_ns);
@@ -237,7 +172,7 @@ impl CacheState {
         urgent_only: bool,
     ) -> (Vec<Chosen>, Vec<Chosen>) {
         let mut fast: Vec<Chosen> = Vec::new();
-        let (mut slow, mut stalled) = (Sweep::new(rules), Sweep::new(rules));
+        let (mut slow, mut stalled) = (Sweep::new(rules.runs_per_job), Sweep::new(rules.runs_per_job));
         let room = self.fast.dead.is_none() && self.log.ring.has_room(record_bytes(self.log.granule_bytes, 1));
         let mut known: Option<(u64, Criticality)> = None;
         let set = if urgent_only { &self.versions.urgent } else { &self.versions.waiting };
@@ -405,6 +340,124 @@ impl CacheState {
             }
             Err(error) => self.lose_slow(id, error, now_ns),
         }
+    }
+
+    /// Keeps account of whether a flush of the volume should begin, and of whether it can be written to at all.
+    pub fn judge_flush(&mut self, id: VolumeId) {
+        self.judge_refused(id);
+        let many = self.queue_blocks / 4;
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        if volume.tally.is_calm() && !volume.flush.is_under_way && !volume.is_unflushed() {
+            volume.flush.wanted = FlushWanted::No;
+        }
+        if volume.flush_is_due(many) {
+            self.flush.due.insert(id);
+        } else {
+            self.flush.due.remove(&id);
+        }
+    }
+
+    pub(super) fn set_unflushed(&mut self, id: VolumeId, since_ns: Option<u64>) {
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        let old = std::mem::replace(&mut volume.flush.unflushed_since_ns, since_ns);
+        old.map(|ns| self.flush.unflushed.remove(&(ns, id)));
+        since_ns.map(|ns| self.flush.unflushed.insert((ns, id)));
+    }
+
+    /// A slow device is dead: what it was to get, and what it got and was not flushed, goes to the log.
+    pub fn lose_slow(&mut self, id: VolumeId, error: &DeviceError, now_ns: u64) {
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        volume.flush.trial = None;
+        let dead = volume.dead.get_or_insert_with(|| error.clone());
+        if poisons(error) && !poisons(dead) {
+            *dead = error.clone();
+        }
+        if poisons(dead) {
+            // Whatever it died of before: what it has lost now, a later flush that goes well would seem to have made durable.
+            self.set_retry(id, None);
+        } else if error.is_full() {
+            self.set_retry(id, Some(now_ns.saturating_add(RETRY_AFTER_NS)));
+        }
+        let addrs: Vec<BlockAddr> = self.versions.written.range(whole(id)).copied().collect();
+        for addr in addrs {
+            self.with_slot(addr, |slot| slot.unwrite(now_ns));
+        }
+        self.numbers.setbacks += 1;
+        self.set_unflushed(id, None);
+        self.judge_flush(id);
+    }
+
+    /// Volumes that died because they were full are tried again after a while. A trial ends after as long if a task waits and
+    /// the device got nothing: it may wait for what never comes, such as room in the log. Whether anything has changed.
+    pub fn revive(&mut self, now_ns: u64) -> bool {
+        let mut has_changed = false;
+        let due: Vec<VolumeId> =
+            self.flush.retries.iter().take_while(|(at_ns, _)| *at_ns <= now_ns).map(|(_, id)| *id).collect();
+        for id in due {
+            self.set_retry(id, None);
+            let is_tried_now = self.drains_to(id);
+            let Some(volume) = self.volumes.get_mut(&id) else { continue };
+            // A change of length that failed, and that the log does not know, must be asked for again.
+            let is_full = volume.dead.as_ref().is_some_and(|dead| dead.is_full() && !poisons(dead))
+                && volume.flush.len_change.is_none();
+            if is_full {
+                volume.flush.trial = volume.dead.take();
+                self.drain.stuck_on = None;
+                self.judge_flush(id);
+            } else if let Some(cause) = volume.flush.trial.clone() {
+                let is_tried_now = is_tried_now || volume.jobs > 0 || volume.flush.is_under_way;
+                if !is_tried_now && volume.tally.urgent > 0 {
+                    self.lose_slow(id, &cause, now_ns);
+                    has_changed = true;
+                    continue;
+                }
+            } else {
+                continue;
+            }
+            has_changed |= is_full;
+            self.set_retry(id, Some(now_ns.saturating_add(RETRY_AFTER_NS)));
+        }
+        has_changed
+    }
+
+    /// When the volume's device is tried again, or its trial ends: once at a time.
+    pub(super) fn set_retry(&mut self, id: VolumeId, at_ns: Option<u64>) {
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        let old = std::mem::replace(&mut volume.flush.retry_at_ns, at_ns);
+        old.map(|ns| self.flush.retries.remove(&(ns, id)));
+        at_ns.map(|ns| self.flush.retries.insert((ns, id)));
+    }
+
+    /// The volume's device has taken something.
+    pub(super) fn has_taken(&mut self, id: VolumeId) {
+        if let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.flush.trial.is_some()) {
+            volume.flush.trial = None;
+            self.judge_refused(id);
+        }
+    }
+
+    /// Blocks of the volume with versions in memory.
+    pub(super) fn addrs_of(&self, id: VolumeId) -> Vec<BlockAddr> {
+        self.versions.slots.range(whole(id)).map(|(addr, _)| *addr).collect()
+    }
+
+    /// Sends what is queued of the volume straight to its device.
+    pub fn send_direct(&mut self, id: VolumeId) {
+        let addrs: Vec<BlockAddr> = self.versions.waiting.range(whole(id)).copied().collect();
+        for addr in addrs {
+            self.with_slot(addr, |slot| {
+                if let Some(queued) = &mut slot.queued {
+                    (queued.direct, queued.urgent) = (true, true);
+                }
+            });
+        }
+    }
+
+    /// Whether so many blocks more would be too many in memory. What waits for volumes that can't be written to, and for which
+    /// the log has no room, does not count for others, as far as [`CacheState::set_aside_blocks`] goes.
+    pub fn queue_is_full(&self, id: VolumeId, blocks: usize) -> bool {
+        let pending = self.totals.total().saturating_sub(self.set_aside_blocks(id));
+        pending > 0 && pending + blocks > self.queue_blocks
     }
 
     /// A version that goes straight to the log in the writer's own name.

@@ -31,14 +31,14 @@ mod flush;
 mod issue;
 mod opened;
 mod relocation;
-mod truncations;
+mod sweep;
 mod wait;
 
 pub use append::{AppendOutcome, LogItem};
 pub use drain::DrainState;
 pub use issue::{IssueRules, NextJob};
 pub use relocation::RefusedVolumes;
-pub(crate) use wait::WaitProgress;
+pub use wait::WaitProgress;
 
 /// In place of a position: the block was saved from a dead fast device.
 const SALVAGED: u64 = u64::MAX;

@@ -19,22 +19,22 @@ use crate::stats::CacheStats;
 use crate::tasks::TaskGraph;
 use crate::volume::{VersionCounts, Volume};
 
-impl CacheState {
-    /// The cache state of a log as found. Volumes that the log names are there, without devices.
-    pub fn opened(
-        found: &RecoveredLog,
+impl RecoveredLog {
+    /// The cache state of a log as self. Volumes that the log names are there, without devices.
+    pub fn cache_state(
+        &self,
         policy: AdmissionPolicy,
         trace_len: usize,
         tasks: &std::sync::Arc<TaskGraph>,
-    ) -> Self {
-        let mut cache_state = Self {
+    ) -> CacheState {
+        let mut cache_state = CacheState {
             policy,
             log: LogIndex {
-                ring: Ring::new(found.area_bytes, found.tail_lsn, found.head_lsn),
-                granule_bytes: found.granule_bytes,
-                identity: found.identity,
-                epochs: found.epochs,
-                generation: found.generation,
+                ring: Ring::new(self.area_bytes, self.tail_lsn, self.head_lsn),
+                granule_bytes: self.granule_bytes,
+                identity: self.identity,
+                epochs: self.epochs,
+                generation: self.generation,
                 records: VecDeque::new(),
                 logged: BTreeMap::new(),
                 sums: found.sums.clone(),
@@ -61,13 +61,13 @@ impl CacheState {
                 last: VolumeId(0),
                 unflushed: BTreeSet::new(),
                 retries: BTreeSet::new(),
-                unsynced: !found.clean,
+                unsynced: !self.clean,
             },
             numbers: Sequences::default(),
             drain: super::DrainState::default(),
         };
-        for record in &found.records {
-            cache_state.replay(record, tasks);
+        for record in &self.records {
+            replay(&mut cache_state, record, tasks);
         }
         for addr in cache_state.log.logged.keys() {
             if let Some(volume) = cache_state.volumes.get_mut(&addr.volume) {
@@ -80,43 +80,43 @@ impl CacheState {
         cache_state.judge_all_refused();
         cache_state
     }
+}
 
-    fn replay(&mut self, record: &LogRecord, tasks: &std::sync::Arc<TaskGraph>) {
-        let LogRecord { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn, floor } =
-            *record;
-        let first = BlockAddr { volume: id, block: first_block };
-        let (state, since_ns) = (EntryState::Durable, 0);
-        self.log.records.push_back(Entry { lsn, end, kind, first, count, volume_len, state, since_ns });
-        let volume = self.volumes.entry(id).or_insert_with(|| Volume::new(None, VolumeLength::Growable, 0, tasks));
-        match kind {
-            RecordKind::Write => volume.len = volume.len.max(volume_len),
-            RecordKind::Truncate | RecordKind::Forget => {
-                let len = if kind == RecordKind::Truncate { volume_len } else { 0 };
-                // The device has the length, or gets it when it is attached. It may have been truncated again since, alone.
-                volume.len = 0;
-                match kind {
-                    RecordKind::Truncate => volume.truncations.push_apart(len, end),
-                    _ => volume.truncations.clear(),
-                }
-                let beyond = BlockAddr { volume: id, block: len.div_ceil(BLOCK_BYTES as u64) };
-                let range = beyond..=BlockAddr { volume: id, block: u64::MAX };
-                let gone: Vec<BlockAddr> = self.log.logged.range(range).map(|(addr, _)| *addr).collect();
-                for addr in gone {
-                    self.log.logged.remove(&addr);
-                }
+fn replay(cache_state: &mut CacheState, record: &LogRecord, tasks: &std::sync::Arc<TaskGraph>) {
+    let LogRecord { lsn, end, kind, volume: id, first_block, block_count: count, volume_len, done_lsn, floor } =
+        *record;
+    let first = BlockAddr { volume: id, block: first_block };
+    let (state, since_ns) = (EntryState::Durable, 0);
+    cache_state.log.records.push_back(Entry { lsn, end, kind, first, count, volume_len, state, since_ns });
+    let volume = cache_state.volumes.entry(id).or_insert_with(|| Volume::new(None, VolumeLength::Growable, 0, tasks));
+    match kind {
+        RecordKind::Write => volume.len = volume.len.max(volume_len),
+        RecordKind::Truncate | RecordKind::Forget => {
+            let len = if kind == RecordKind::Truncate { volume_len } else { 0 };
+            // The device has the length, or gets it when it is attached. It may have been truncated again since, alone.
+            volume.len = 0;
+            match kind {
+                RecordKind::Truncate => volume.truncations.push_apart(len, end),
+                _ => volume.truncations.clear(),
             }
-            // One of version 1 names none: it is about all truncations before it.
-            RecordKind::TruncateDone => volume.truncations.close(if done_lsn == 0 { lsn } else { done_lsn }),
-            // Those for which it stands have made blocks void themselves, if they are still there, and writes behind them may
-            // have made the volume longer.
-            RecordKind::OpenTruncation => volume.truncations.push_open(floor, volume_len, end),
-            // The reader keeps these for itself.
-            RecordKind::Spare => {}
+            let beyond = BlockAddr { volume: id, block: len.div_ceil(BLOCK_BYTES as u64) };
+            let range = beyond..=BlockAddr { volume: id, block: u64::MAX };
+            let gone: Vec<BlockAddr> = cache_state.log.logged.range(range).map(|(addr, _)| *addr).collect();
+            for addr in gone {
+                cache_state.log.logged.remove(&addr);
+            }
         }
-        for index in 0..u64::from(count) {
-            let position = lsn + self.log.granule_bytes + index * BLOCK_BYTES as u64;
-            self.log.logged.insert(first.plus(index), position);
-        }
+        // One of version 1 names none: it is about all truncations before it.
+        RecordKind::TruncateDone => volume.truncations.close(if done_lsn == 0 { lsn } else { done_lsn }),
+        // Those for which it stands have made blocks void themselves, if they are still there, and writes behind them may
+        // have made the volume longer.
+        RecordKind::OpenTruncation => volume.truncations.push_open(floor, volume_len, end),
+        // The reader keeps these for itcache_state.
+        RecordKind::Spare => {}
+    }
+    for index in 0..u64::from(count) {
+        let position = lsn + cache_state.log.granule_bytes + index * BLOCK_BYTES as u64;
+        cache_state.log.logged.insert(first.plus(index), position);
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
             accepted: Vec::new(),
             sums: Default::default(),
         };
-        let cache_state = CacheState::opened(&found, AdmissionPolicy::All, 1, &TaskGraph::new());
+        let cache_state = found.cache_state(AdmissionPolicy::All, 1, &TaskGraph::new());
         cache_state.volumes.get(&FILE).and_then(|volume| volume.truncations.open())
     }
 

@@ -83,8 +83,8 @@ impl World {
                 self.write_to(VOLUMES.into_iter().find(|id| *id != refused).unwrap());
             }
             for (ticket, progress) in &mut self.tickets {
-                let survey = self.cache_state.survey(ticket, progress, Criticality::default(), 0);
-                self.cache_state.press(ticket, &survey, 1);
+                let survey = ticket.survey(&self.cache_state, progress, Criticality::default(), 0);
+                ticket.press(&mut self.cache_state, &survey, 1);
             }
             let begun = self.begin(true) | self.drain() | self.tell();
             self.now_ns += if begun { 0 } else { 2_000_000_000 };

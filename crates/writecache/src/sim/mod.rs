@@ -4,7 +4,6 @@
 //! A model remembers, for each block, every version that was written and the newest that was acknowledged. After a power
 //! cut each sector must hold a version no older than that; while running, a read must find the newest version.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quire_device::{Device, DeviceError, DeviceOperation, Directory, MemoryDirectory, PowerCut, errno};
@@ -12,7 +11,7 @@ use quire_rng::SplitMix64;
 
 use crate::buffer_pool::BufferPool;
 use crate::cache_state::{
-    AppendOutcome, BlockLocation, BlockVersion, CacheState, IssueRules, LogItem, NextJob, WaitProgress, WriteTicket,
+    AppendOutcome, BlockVersion, CacheState, IssueRules, LogItem, NextJob, WaitProgress, WriteTicket,
 };
 use crate::config::VolumeLength;
 use crate::format::{AREA_OFFSET, RecordKind};
@@ -28,8 +27,11 @@ use crate::tasks::{Criticality, TaskGraph};
 use crate::volume::Volume;
 
 mod cuts;
+mod model;
 mod refused;
 mod tests;
+
+use model::{Model, block_of, empty_log};
 
 const VOLUMES: [VolumeId; 2] = [VolumeId(3), VolumeId(9)];
 const BLOCKS: u64 = 12;
@@ -61,30 +63,6 @@ impl Under {
             Self::Truncate(_, result) => result.is_some(),
             Self::Drain(_, result) => result.is_some(),
             Self::Relocation(_, pieces) => pieces.is_some(),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Model {
-    /// What each block was given, in order: the number of the write or truncation, and the version from then on, which is 0
-    /// behind a truncation.
-    written: BTreeMap<BlockAddr, Vec<(u64, u64)>>,
-    acknowledged: BTreeMap<BlockAddr, u64>,
-}
-
-impl Model {
-    fn newest(&self, addr: BlockAddr) -> u64 {
-        self.written.get(&addr).and_then(|versions| versions.last()).map_or(0, |(_, version)| *version)
-    }
-
-    fn acknowledge(&mut self, ticket: &WriteTicket) {
-        for block in ticket.first..ticket.end {
-            let addr = BlockAddr { volume: ticket.volume, block };
-            let stamps = self.written.get(&addr).into_iter().flatten().map(|(seqno, _)| *seqno);
-            let newest = stamps.filter(|seqno| *seqno <= ticket.seqno.0).max().unwrap_or(0);
-            let known = self.acknowledged.entry(addr).or_default();
-            *known = newest.max(*known);
         }
     }
 }
@@ -134,33 +112,6 @@ impl DrainWatch for Watched<'_> {
     }
 }
 
-/// A block whose every sector says which version it is.
-fn block_of(version: u64) -> BlockData {
-    let mut bytes = vec![0; BLOCK_BYTES];
-    for sector in bytes.chunks_exact_mut(512) {
-        sector[..8].copy_from_slice(&version.to_le_bytes());
-    }
-    BlockData::split_blocks(&bytes).remove(0)
-}
-
-fn empty_log(seed: u64, area_bytes: u64) -> RecoveredLog {
-    RecoveredLog {
-        identity: seed,
-        generation: 0,
-        granule_bytes: if seed.is_multiple_of(2) { 512 } else { 4096 },
-        area_bytes,
-        clean: false,
-        tail_lsn: 0,
-        head_lsn: 0,
-        records: Vec::new(),
-        skipped_bytes: 0,
-        gaps: Vec::new(),
-        epochs: Default::default(),
-        accepted: Vec::new(),
-        sums: Default::default(),
-    }
-}
-
 impl World {
     fn new(seed: u64, policy: AdmissionPolicy) -> Self {
         let (fast_home, slow_homes) = (MemoryDirectory::new(), [MemoryDirectory::new(), MemoryDirectory::new()]);
@@ -181,7 +132,7 @@ impl World {
         model: Model,
     ) -> Self {
         let fast = fast_home.open("fast").unwrap();
-        let mut cache_state = CacheState::opened(found, policy, 16, &TaskGraph::new());
+        let mut cache_state = found.cache_state(policy, 16, &TaskGraph::new());
         cache_state.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
         for (id, home) in VOLUMES.into_iter().zip(&slow_homes) {
             let (device, tasks) = (home.open("slow").unwrap(), TaskGraph::new());
@@ -340,14 +291,14 @@ impl World {
     /// A waiter looks at its ticket, as `SharedCache::wait` does.
     fn look(&mut self, index: usize, criticality: Criticality) {
         let (ticket, progress) = &mut self.tickets[index];
-        let (survey, ticket) = (self.cache_state.survey(ticket, progress, criticality, 64), *ticket);
+        let (survey, ticket) = (ticket.survey(&self.cache_state, progress, criticality, 64), *ticket);
         if !survey.items.is_empty()
             && let AppendOutcome::Job { job, .. } = self.cache_state.begin_log(&survey.items, true, 1, self.now_ns)
         {
             self.under.push(Under::Log(job, None));
             return;
         }
-        self.cache_state.press(&ticket, &survey, 1);
+        ticket.press(&mut self.cache_state, &survey, 1);
     }
 
     fn run(&mut self, index: usize) {
@@ -418,7 +369,7 @@ impl World {
             Under::Truncate(job, result) => self.cache_state.finish_truncate(&job, &result.unwrap(), now_ns),
             Under::Slow(job, result) => self.cache_state.finish_slow(&job, &result.unwrap(), now_ns),
             Under::Flush(job, result, from) => {
-                let next = self.cache_state.finish_flush(&job, result.as_ref().unwrap(), now_ns, from, 2);
+                let next = job.finish(&mut self.cache_state, result.as_ref().unwrap(), now_ns, from, 2);
                 self.under.extend(next.map(|from| Under::Flush(job, result, from)));
             }
             Under::Drain(job, result) => self.cache_state.finish_drain(&job, &result.unwrap(), 1, now_ns),
@@ -503,53 +454,6 @@ impl World {
         self.acknowledge();
     }
 
-    fn acknowledge(&mut self) {
-        for (ticket, mut progress) in std::mem::take(&mut self.tickets) {
-            if self.cache_state.unsettled(&ticket, &mut progress) {
-                self.tickets.push((ticket, progress));
-            } else {
-                self.model.acknowledge(&ticket);
-            }
-        }
-    }
-
-    fn addrs() -> impl Iterator<Item = BlockAddr> {
-        VOLUMES.into_iter().flat_map(|volume| (0..BLOCKS).map(move |block| BlockAddr { volume, block }))
-    }
-
-    fn read(&self, addr: BlockAddr) -> Vec<u8> {
-        let mut block = vec![0; BLOCK_BYTES];
-        match self.cache_state.find(addr) {
-            BlockLocation::Memory(piece) => block.copy_from_slice(piece.bytes()),
-            BlockLocation::Log(position) => {
-                self.fast.read_at(AREA_OFFSET + position % AREA_BYTES, &mut block).unwrap();
-            }
-            BlockLocation::Slow => {
-                let volume = &self.cache_state.volumes[&addr.volume];
-                // As `SharedCache::read_slow` does it.
-                if addr.offset() < volume.truncations.floor().min(volume.len) {
-                    volume.device.as_ref().unwrap().read_at(addr.offset(), &mut block).unwrap();
-                }
-            }
-        }
-        block
-    }
-
-    fn check_newest(&self) {
-        let holds_still = |addr: &BlockAddr| self.cache_state.volumes[&addr.volume].holds_still(addr.block);
-        for addr in Self::addrs().filter(|addr| !holds_still(addr)) {
-            let expected = block_of(self.model.newest(addr));
-            let found = u64::from_le_bytes(self.read(addr)[..8].try_into().unwrap());
-            let known = self.model.written.get(&addr);
-            assert!(
-                self.read(addr) == expected.bytes(),
-                "{addr:?} is version {found} by {:?}, not the last of {known:?}; {:?}",
-                self.cache_state.find(addr),
-                self.cache_state.volumes[&addr.volume].truncations
-            );
-        }
-    }
-
     /// Everything under way ends and everything is written back.
     fn settle(&mut self) {
         (self.faults.sick, self.settles) = (false, true);
@@ -567,8 +471,8 @@ impl World {
                 self.finish(last);
             }
             for (ticket, progress) in &mut self.tickets {
-                let survey = self.cache_state.survey(ticket, progress, Criticality::default(), 0);
-                self.cache_state.press(ticket, &survey, 1);
+                let survey = ticket.survey(&self.cache_state, progress, Criticality::default(), 0);
+                ticket.press(&mut self.cache_state, &survey, 1);
             }
             let begun = self.begin(true) | self.drain() | self.tell();
             if !begun && self.under.is_empty() && self.cache_state.totals.total() == 0 {

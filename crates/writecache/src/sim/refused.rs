@@ -7,12 +7,12 @@ use quire_device::{
     Buffer, Device, DeviceError, DeviceOperation, Direction, Directory, Extent, MemoryDirectory, Transfer, errno,
 };
 
-use crate::cache_state::{AppendOutcome, CacheState, NextJob, WaitProgress, WriteTicket};
+use crate::cache_state::{AppendOutcome, NextJob, WaitProgress, WriteTicket};
 use crate::config::VolumeLength;
 use crate::error::CacheError;
 use crate::format::AREA_OFFSET;
 use crate::ids::{BLOCK_BYTES, BlockAddr, VolumeId};
-use crate::jobs::SlowJob;
+use crate::jobs::{FlushJob, SlowJob};
 use crate::policy::{AdmissionPolicy, AdmissionReason};
 use crate::sim::{AREA_BYTES, BLOCKS, RULES, Under, VOLUMES, World, empty_log};
 use crate::tasks::{Criticality, TaskGraph};
@@ -161,12 +161,12 @@ fn wait_for(world: &mut World, volume: VolumeId, block: u64) -> WriteTicket {
 
 /// What the waiter is told when it looks.
 fn told(world: &World, ticket: &WriteTicket) -> Result<(), CacheError> {
-    let survey = world.cache_state.survey(ticket, &mut WaitProgress::default(), Criticality::default(), 64);
-    world.cache_state.hopeless(ticket, &survey)
+    let survey = ticket.survey(&world.cache_state, &mut WaitProgress::default(), Criticality::default(), 64);
+    ticket.hopeless(&world.cache_state, &survey)
 }
 
 fn is_settled(world: &World, ticket: &WriteTicket) -> bool {
-    !world.cache_state.unsettled(ticket, &mut WaitProgress::default())
+    !ticket.is_unsettled(&world.cache_state, &mut WaitProgress::default())
 }
 
 fn next_slow(world: &mut World, now_ns: u64) -> Option<SlowJob> {
@@ -206,8 +206,8 @@ fn a_full_device_is_tried_again_with_what_the_log_takes_no_more_of() {
             world.cache_state.finish_slow(&job, &result, 2 * RETRY_NS);
             assert!(!world.cache_state.volumes[&full].is_refused());
             world.settles = true;
-            assert!(world.cache_state.begin_flush(4 * RETRY_NS, false).is_some_and(|flush| {
-                world.cache_state.finish_flush(&flush, &flush.device.flush_data(), 4 * RETRY_NS, 0, 9).is_none()
+            assert!(FlushJob::begin(&mut world.cache_state, 4 * RETRY_NS, false).is_some_and(|flush| {
+                flush.finish(&mut world.cache_state, &flush.device.flush_data(), 4 * RETRY_NS, 0, 9).is_none()
             }));
             assert!(is_settled(&world, &ticket));
         } else {
@@ -257,7 +257,7 @@ fn a_write_over_what_the_log_holds_of_a_full_device_is_told_while_that_is_tried_
 #[test]
 fn what_a_volume_on_trial_has_over_the_log_is_not_in_the_way_of_others() {
     let (mut world, [full, sound]) = (World::new(1, AdmissionPolicy::All), VOLUMES);
-    world.cache_state = CacheState::opened(&empty_log(2, 64 << 20), AdmissionPolicy::All, 16, &TaskGraph::new());
+    world.cache_state = empty_log(2, 64 << 20).cache_state(AdmissionPolicy::All, 16, &TaskGraph::new());
     world.cache_state.queue_blocks = RULES.queue_bytes / BLOCK_BYTES;
     [full, sound].into_iter().for_each(|id| attach(&mut world, id));
     for block in 0..5000 {

@@ -125,7 +125,7 @@ fn a_critical_waiter_needs_the_fast_device_only() {
             }
         }
         let (ticket, mut progress) = world.tickets[last];
-        assert!(!world.cache_state.unsettled(&ticket, &mut progress), "seed {seed}: it waits for the slow device");
+        assert!(!ticket.is_unsettled(&world.cache_state, &mut progress), "seed {seed}: it waits for the slow device");
         world.acknowledge();
         world.lose_power().settle();
     }

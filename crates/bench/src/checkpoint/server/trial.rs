@@ -8,12 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::blkio::WriteLimit;
 use crate::info::ServerInfo;
 use crate::load::beside_updates::beside_updates;
 use crate::load::closed_loop::{self, UpdateLoop};
 use crate::process::{Program, Server, ServerKind, background_save, watched_save};
 use crate::resp::Connection;
+use crate::write_limit::WriteLimit;
 use crate::{disk, memory};
 
 /// Clients that update keys.
