@@ -31,6 +31,10 @@ const MOST_CLIENTS: usize = 256;
 const MOST_FILES: usize = 1024;
 /// A client that neither sends nor takes anything for so long is gone; its lease is needed elsewhere.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long no connection is taken when the system has no descriptor or no memory for one.
+const PAUSE: Duration = Duration::from_millis(20);
+/// What `accept` and `open` say then: `ENOMEM`, `ENFILE`, `EMFILE`, `ENOBUFS`.
+const SHORTAGES: [i32; 4] = [12, 23, 24, 105];
 
 /// Files of one directory, in a pool.
 pub struct FileServer {
@@ -38,6 +42,8 @@ pub struct FileServer {
     directory: DiskDirectory,
     files: Mutex<HashMap<String, Map>>,
     clients: AtomicUsize,
+    /// How often no connection could be taken for want of descriptors or memory.
+    pub shortages: AtomicUsize,
 }
 
 /// Why there is no answer with a file in it.
@@ -59,6 +65,7 @@ impl FileServer {
             directory: DiskDirectory::new(directory),
             files: Mutex::default(),
             clients: AtomicUsize::new(0),
+            shortages: AtomicUsize::new(0),
         }))
     }
 
@@ -71,6 +78,12 @@ impl FileServer {
             let (client, _) = match listener.accept() {
                 // One that went before its turn.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                // It waits in the queue until another has gone. The pause is for the processor, which would do nothing else.
+                Err(error) if is_shortage(&error) => {
+                    self.shortages.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 accepted => accepted?,
             };
             if self.clients.fetch_add(1, Ordering::Relaxed) >= MOST_CLIENTS {
@@ -110,11 +123,19 @@ impl FileServer {
         if files.len() >= MOST_FILES {
             return Err(Refusal::Busy);
         }
-        let device = self.directory.open(name).map_err(|_| Refusal::NotFound)?;
+        let device = self.directory.open(name).map_err(|error| match error.errno {
+            Some(number) if SHORTAGES.contains(&number) => Refusal::Busy,
+            _ => Refusal::NotFound,
+        })?;
         let options = MapOptions { advice: AccessAdvice::Sequential, ..MapOptions::default() };
         let map = self.pool.map(device, options).map_err(|_| Refusal::Busy)?;
         Ok(files.entry(name.to_owned()).or_insert(map).clone())
     }
+}
+
+/// Whether an error goes when others have given something back.
+fn is_shortage(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|number| SHORTAGES.contains(&number))
 }
 
 /// The name that a request asks for. Its headers are read and not looked at.

@@ -164,6 +164,18 @@ static void semantics(void) {
     CHECK(pread(file, (void *)8, MIB, 0) == -1 && errno == EFAULT);
     CHECK(read(-1, buffer, MIB) == -1 && errno == EBADF && read(9999, buffer, MIB) == -1 && errno == EBADF);
     CHECK(pread(file, buffer, MIB, -1) == -1 && errno == EINVAL);
+    /* An array of buffers that is none, and one of which a part is none. */
+    struct iovec bad[2] = {{buffer, MIB}, {(void *)8, MIB}}, *heap = malloc(sizeof bad);
+    CHECK(readv(file, (struct iovec *)8, 2) == -1 && errno == EFAULT);
+    CHECK(preadv(file, (struct iovec *)-4096, 2, 0) == -1 && errno == EFAULT);
+    CHECK(preadv(file, NULL, 1, 0) == -1 && errno == EFAULT && preadv(file, bad, -1, 0) == -1 && errno == EINVAL);
+    memcpy(heap, bad, sizeof bad);
+    CHECK(preadv(file, heap, 1, PAGE) == (ssize_t)MIB && holds(buffer, MIB, PAGE, 1));
+    CHECK(preadv(file, heap, 2, 0) == (ssize_t)MIB && holds(buffer, MIB, 0, 1));
+    void *unmapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(unmapped, PAGE);
+    CHECK(readv(file, unmapped, 1) == -1 && errno == EFAULT);
+    free(heap);
     int writer = open("/dev/null", O_WRONLY);
     CHECK(read(writer, buffer, MIB) == -1 && errno == EBADF);
     printf("semantics %llx\n", (unsigned long long)sum);
@@ -527,6 +539,98 @@ static void many(void) {
     puts("many");
 }
 
+/* The program uses up its mappings after it has read: what was read stays all the same, and so does what it reads then. */
+static void maps_used_up(void) {
+    int file = opened();
+    unsigned char *buffers[4];
+    for (size_t i = 0; i < 4; i++)
+        buffers[i] = block(2 * MIB);
+    settle(file, buffers[0]);
+    for (size_t i = 0; i < 4; i++)
+        CHECK(pread(file, buffers[i], 2 * MIB, i * MIB) == (ssize_t)(2 * MIB));
+    memset(buffers[1] + PAGE, 0x77, PAGE);
+    FILE *limit = fopen("/proc/sys/vm/max_map_count", "r");
+    size_t most = 65530;
+    CHECK(limit != NULL && fscanf(limit, "%zu", &most) == 1);
+    fclose(limit);
+    if (most > 300000)
+        most = 0; /* It would take minutes. */
+    size_t pages = most + 16;
+    char *area = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(area != MAP_FAILED);
+    size_t used = 0;
+    while (used < pages && mprotect(area + used * PAGE, PAGE, PROT_READ) == 0)
+        used += 2;
+    CHECK(most == 0 || used < pages);
+    by_another("overwrite", "2");
+    for (size_t i = 0; i < 4; i++)
+        CHECK(holds(buffers[i], PAGE, i * MIB, 1) && holds(buffers[i] + 2 * PAGE, 2 * MIB - 2 * PAGE, i * MIB + 2 * PAGE, 1));
+    CHECK(buffers[1][PAGE] == 0x77 && buffers[1][2 * PAGE - 1] == 0x77);
+    for (int i = 0; i < 20; i++, nap(15000))
+        CHECK(pread(file, buffers[0], 2 * MIB, 0) == (ssize_t)(2 * MIB) && holds(buffers[0], 2 * MIB, 0, 2));
+    by_another("truncate", "3");
+    CHECK(holds(buffers[0], 2 * MIB, 0, 2));
+    munmap(area, pages * PAGE);
+    /* It reads as ever when there are mappings again. */
+    for (int i = 0; i < 120; i++, nap(15000))
+        CHECK(pread(file, buffers[0], 2 * MIB, 0) == (ssize_t)(2 * MIB) && holds(buffers[0], 2 * MIB, 0, 3));
+    puts("maps used up");
+}
+
+/* Many short pieces in one large buffer, again and again: the number of maps is bounded whatever is converted between. */
+static void pieces(void) {
+    int file = opened();
+    size_t size = 64 * MIB;
+    unsigned char *buffer = block(size);
+    settle(file, buffer);
+    size_t lines = 0;
+    for (int round = 0; round < 4; round++) {
+        for (size_t at = 0; at + 8 * PAGE <= size; at += 8 * PAGE)
+            CHECK(pread(file, buffer + at, 3 * PAGE, (at * 5 + round * 7 * PAGE) % (7 * MIB) / PAGE * PAGE) == (ssize_t)(3 * PAGE));
+        for (size_t at = 0; at + 8 * PAGE <= size; at += 8 * PAGE)
+            CHECK(holds(buffer + at, 3 * PAGE, (at * 5 + round * 7 * PAGE) % (7 * MIB) / PAGE * PAGE, 1));
+        FILE *maps = fopen("/proc/self/maps", "r");
+        for (int byte; (byte = fgetc(maps)) != EOF;)
+            lines += byte == '\n';
+        fclose(maps);
+    }
+    CHECK(lines < 4 * 40000);
+    puts("pieces");
+}
+
+/* What libc's stdio reads beneath, and what it gives to its caller. */
+static void streams(void) {
+    unsigned char *buffer = block(3 * MIB), *own = block(2 * MIB);
+    int file = opened();
+    settle(file, buffer);
+    for (int mode = 0; mode < 4; mode++) {
+        FILE *stream = fopen(path, "r");
+        CHECK(stream != NULL);
+        if (mode == 1)
+            setvbuf(stream, (char *)own, _IOFBF, 2 * MIB);
+        if (mode == 2)
+            setvbuf(stream, NULL, _IONBF, 0);
+        if (mode == 3)
+            CHECK(fgetc(stream) == 0 && fseek(stream, 0, SEEK_SET) == 0);
+        for (int i = 0; i < 20; i++) {
+            CHECK(fseek(stream, PAGE, SEEK_SET) == 0 && fread(buffer, 1, 3 * MIB, stream) == 3 * MIB);
+            CHECK(holds(buffer, 3 * MIB, PAGE, 1) && ftell(stream) == (long)(3 * MIB + PAGE));
+            CHECK(fread(buffer, 8, 5, stream) == 5 && holds(buffer, 40, 3 * MIB + PAGE, 1));
+            CHECK(ungetc('x', stream) == 'x' && fread(buffer, 1, 2, stream) == 2 && buffer[0] == 'x');
+            CHECK(fseek(stream, SIZE - MIB, SEEK_SET) == 0 && fread(buffer, 1, 3 * MIB, stream) == MIB);
+            CHECK(feof(stream) && !ferror(stream) && holds(buffer, MIB, SIZE - MIB, 1));
+            clearerr(stream);
+            nap(2000);
+        }
+        CHECK(fseek(stream, 0, SEEK_SET) == 0 && fread(buffer, MIB, 2, stream) == 2);
+        fclose(stream);
+        by_another("overwrite", "2");
+        CHECK(holds(buffer, 2 * MIB, 0, 1));
+        write_version(1, 0, SIZE);
+    }
+    puts("streams");
+}
+
 static atomic_int handled;
 
 static void handler(int signal) {
@@ -670,7 +774,8 @@ int main(int count, char **words) {
         void (*run)(void);
     } parts[] = {{"semantics", semantics}, {"changes", changes},         {"own-writes", own_writes}, {"forks", forks},
                  {"load", load},           {"stores", stores},           {"memory", memory},         {"signals", signals},
-                 {"many", many},           {"descriptors", descriptors}, {"positions", positions},   {"replaced", replaced}};
+                 {"many", many},           {"descriptors", descriptors}, {"positions", positions},   {"replaced", replaced},
+                 {"maps-used-up", maps_used_up}, {"pieces", pieces}, {"streams", streams}};
     if (count < 3)
         return 2;
     self = words[0], path = words[2];

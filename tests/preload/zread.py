@@ -1,15 +1,17 @@
 """Reads without copying (QUIRE_ZREAD) in unmodified programs: they must read, print and keep the same as without it.
 
-Relies on libquire_preload.so beside the quire binary, on cc, python3, cp, tar, dd and, where they are there, redis-server and the SQLite of
-Python. Without leases or userfaultfd for system calls everything is copied; then only that is checked.
+Relies on libquire_preload.so beside the quire binary, on cc, python3, cp, tar, dd, sqlite3, redis-server, nginx and fio. Without leases or userfaultfd for system calls everything is copied; then only that is checked.
 """
 
 import hashlib
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -110,6 +112,18 @@ def many_ranges(_):
     return part("many")
 
 
+def mappings_that_are_used_up(_):
+    return part("maps-used-up")
+
+
+def many_pieces_of_a_large_buffer(_):
+    return part("pieces")
+
+
+def streams_of_the_c_library(_):
+    return part("streams")
+
+
 def signals_and_cancelled_threads(_):
     return part("signals")
 
@@ -204,6 +218,184 @@ print(other.execute("select count(*), sum(length(b)) from t").fetchall(), base.e
 
 def sqlite(_):
     same([sys.executable, "-c", SQLITE, os.path.join(SCRATCH, "base")], shall_remap=False)
+
+
+def sqlite_s_shell(_):
+    path = os.path.join(SCRATCH, "shell.db")
+    text = (
+        "create table t (a integer primary key, b blob);"
+        "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40)"
+        " insert into t select i, zeroblob(i * 10000) from n;"
+        "update t set b = cast('x' || a as blob) || b where a % 3 = 0;"
+        "pragma integrity_check; select a, length(b), hex(substr(b, 1, 3)) from t; vacuum; select count(*) from t;"
+    )
+
+    def prepare():
+        for name in (path, path + "-journal"):
+            if os.path.exists(name):
+                os.remove(name)
+
+    same(["sqlite3", path, "pragma page_size = 65536", text], prepare, shall_remap=False)
+
+
+NGINX = """
+daemon off; {mode}
+{user}
+pid {scratch}/nginx.pid; error_log stderr warn;
+events {{ worker_connections 64; }}
+http {{
+    access_log off; sendfile off; output_buffers 1 1m; default_type application/octet-stream;
+    client_body_temp_path {scratch}/body; proxy_temp_path {scratch}/proxy; fastcgi_temp_path {scratch}/fastcgi;
+    uwsgi_temp_path {scratch}/uwsgi; scgi_temp_path {scratch}/scgi;
+    server {{ listen 127.0.0.1:{port}; location / {{ root {scratch}; }} }}
+}}
+"""
+
+
+def fetch(port, name, headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{name}", headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.status, hashlib.sha256(answer.read()).hexdigest()
+
+
+def serve_by_nginx(extra, mode):
+    """What nginx answers, while another process writes and renames what it serves; and its lines."""
+    binary = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if binary is None:
+        raise harness.Skipped("nginx is not installed")
+    port = harness.free_port()
+    user = "user root;" if os.geteuid() == 0 and "off" not in mode else ""
+    config = os.path.join(SCRATCH, "nginx.conf")
+    with open(config, "w") as file:
+        file.write(NGINX.format(mode=mode, scratch=SCRATCH, port=port, user=user))
+    path, other = data("served"), data("served-too")
+    current = os.path.join(SCRATCH, "current")
+    shutil.copyfile(path, current)
+    server = subprocess.Popen([binary, "-c", config, "-e", "stderr"], env=environment(**extra), stderr=subprocess.PIPE)
+    answers = []
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                fetch(port, "served", {})
+                break
+            except OSError:
+                assert time.monotonic() < end and server.poll() is None
+                time.sleep(0.02)
+        for turn in range(60):
+            answers.append(fetch(port, "served", {"Range": "bytes=4096-3000000"} if turn % 3 == 1 else {}))
+            answers.append(fetch(port, "current", {}))
+            if turn % 20 == 19:
+                # In place, and by another file of the name.
+                with open(current, "r+b") as file, open(other if turn == 19 else path, "rb") as source:
+                    file.write(source.read())
+                    file.truncate(5 << 20)
+            if turn % 20 == 9:
+                shutil.copyfile(other, current + ".new")
+                os.rename(current + ".new", current)
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        _, errors = server.communicate(timeout=60)
+    assert server.returncode == 0, errors
+    return answers, split(errors)[0]
+
+
+def nginx(_):
+    told = []
+    for mode in ("master_process off;", "worker_processes 1;"):
+        plain, _lines = serve_by_nginx({}, mode)
+        end = time.monotonic() + 60
+        while True:
+            with_it, lines = serve_by_nginx({"LD_PRELOAD": LIBRARY, **EAGER}, mode)
+            assert with_it == plain, mode
+            assert all(" 0 pages lost" in line for line in lines if "reads remapped" in line), lines
+            if not REMAPS or remapped(lines) > 0:
+                break
+            assert time.monotonic() < end, lines
+        told.append(str(remapped(lines)))
+    return "reads remapped: " + " and ".join(told)
+
+
+def fio(_):
+    """Blocks that fio has written with check sums are read and checked by threads; a block that is damaged is found."""
+    path = os.path.join(SCRATCH, "fio.data")
+    words = ["fio", "--name=job", f"--filename={path}", "--bs=256k", "--size=8m", "--ioengine=psync", "--verify=crc32c"]
+    words += ["--verify_fatal=1", "--thread", "--allow_file_create=1"]
+
+    def checked(extra, seconds):
+        job = run([*words, "--rw=read", "--time_based", f"--runtime={seconds}"], environment(**extra), cwd=SCRATCH)
+        return job.returncode, split(job.stderr)[0]
+
+    preloaded = {"LD_PRELOAD": LIBRARY, **EAGER}
+    assert run([*words, "--rw=write", "--do_verify=0"], environment(), cwd=SCRATCH).returncode == 0
+    assert checked({}, 1)[0] == 0
+    end = time.monotonic() + 60
+    while True:
+        status, lines = checked(preloaded, 2)
+        assert status == 0, lines
+        if not REMAPS or remapped(lines) > 0:
+            break
+        assert time.monotonic() < end, lines
+    # It writes under the library as well, with reads between.
+    mixed = run([*words, "--rw=randrw", "--rwmixread=50", "--loops=2"], environment(**preloaded), cwd=SCRATCH)
+    assert mixed.returncode == 0, mixed
+    assert checked({}, 1)[0] == 0
+    with open(path, "r+b") as file:
+        file.seek(5 << 20)
+        file.write(b"damage")
+    assert checked({}, 1)[0] != 0 and checked(preloaded, 2)[0] != 0
+    return f"{remapped(lines)} reads remapped"
+
+
+OLD_LINKER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+/* As before glibc 2.34: dlsym allocates; and as some allocators do: memory comes from mmap, in its own call. */
+static void *take(size_t size) {
+    size_t *block = mmap(0, size + 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return 0;
+    *block = size;
+    return block + 2;
+}
+static void *take_array(size_t count, size_t size) { return take(count * size); }
+static void leave(void *block) { (void)block; }
+static void *take_more(void *old, size_t size) {
+    void *block = take(size);
+    if (old && block)
+        memcpy(block, old, ((size_t *)old)[-2] < size ? ((size_t *)old)[-2] : size);
+    return block;
+}
+void *dlsym(void *handle, const char *name) {
+    static void *(*real)(void *, const char *);
+    void *own[] = {take_array, take, leave, take_more};
+    const char *names[] = {"calloc", "malloc", "free", "realloc"};
+    free(calloc(1, 32)); /* The program's, as the dynamic linker's are. */
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0)
+            return own[i];
+    if (!real)
+        real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    return real ? real(handle, name) : 0;
+}
+"""
+
+
+def an_allocator_behind_an_old_dynamic_linker(_):
+    source, shim = os.path.join(SCRATCH, "old-linker.c"), os.path.join(SCRATCH, "old-linker.so")
+    with open(source, "w") as file:
+        file.write(OLD_LINKER)
+    built = run(["cc", "-O1", "-fno-builtin", "-w", "-shared", "-fPIC", "-o", shim, source, "-ldl"], environment())
+    assert built.returncode == 0, built
+    words = [guest(), "own-writes", os.path.join(SCRATCH, "linker.data")]
+    if run(words, environment(LD_PRELOAD=shim), limit_s=60).returncode != 0:
+        raise harness.Skipped("this dynamic linker has no such function")
+    for extra in ({}, EAGER):
+        done = run(words, environment(LD_PRELOAD=f"{LIBRARY}:{shim}", **extra), limit_s=60)
+        assert done.returncode == 0 and done.stdout == b"own writes\n", done
 
 
 def redis_server(_):
@@ -317,6 +509,9 @@ if __name__ == "__main__":
                 descriptors_and_locks,
                 threads_that_share_a_position,
                 many_ranges,
+                mappings_that_are_used_up,
+                many_pieces_of_a_large_buffer,
+                streams_of_the_c_library,
                 signals_and_cancelled_threads,
                 a_program_that_becomes_another,
                 threads_under_writers_that_truncate_and_rename,
@@ -324,7 +519,11 @@ if __name__ == "__main__":
                 other_programs,
                 python,
                 sqlite,
+                sqlite_s_shell,
                 redis_server,
+                nginx,
+                fio,
+                an_allocator_behind_an_old_dynamic_linker,
                 confined_programs,
             ],
             OPTIONS,

@@ -37,6 +37,7 @@ const NEEDED: &[(&str, Proof)] = &[
     ("attr", Proof::Program("setfattr")),
     ("acl", Proof::Program("setfacl")),
     ("sqlite3", Proof::Program("sqlite3")),
+    ("nginx", Proof::Program("nginx")),
     ("pkg-config", Proof::Program("pkg-config")),
 ];
 

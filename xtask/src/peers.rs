@@ -140,12 +140,21 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "zread",
-        words: &["--parts", "leases", "--file", "16"],
+        words: &["--file", "16", "--rounds", "1"],
         names: &[
             "lease_vs_pread_4k",
             "lease_vs_pread_64k",
             "lease_untouched_vs_pread_4k",
             "lease_untouched_vs_pread_64k",
+            "zread_16k_t24",
+            "zread_1m_untouched",
+            "zread_1m_touched",
+            "zread_4m_touched",
+            "mixed_worst_case",
+            "videoserver_gain",
+            "webserver_gain",
+            "neighbour_slowdown_read",
+            "neighbour_slowdown_zread",
         ],
     },
     Experiment {

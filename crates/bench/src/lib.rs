@@ -67,6 +67,7 @@ pub fn command() -> Command {
         // The experiments start this program again under a memory limit; that is not for people.
         .subcommand(Command::new(fastmap::CHILD).hide(true))
         .subcommand(Command::new(dbio::CHILD).hide(true))
+        .subcommand(Command::new(zread::CHILD).hide(true))
 }
 
 /// Runs what `matches` of [`command`] ask for.
@@ -80,6 +81,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("tables", matches)) => tables::run(&tables::TablesArgs::from_arg_matches(matches)?),
         Some((fastmap::CHILD, _)) => fastmap::serve(),
         Some((dbio::CHILD, _)) => dbio::serve(),
+        Some((zread::CHILD, _)) => zread::serve(),
         Some((name, matches)) => match EXPERIMENTS.iter().find(|entry| entry.name == name) {
             Some(entry) if is_worker => supervisor::work(|| (entry.run)(matches)),
             Some(_) => return supervisor::supervise(),
@@ -135,6 +137,7 @@ mod tests {
             "bench clone --keys 1000 --seconds 1 --rate 500 --json x",
             "bench dbio --memory 256 --data 0.83 --pools 1,4 --clients 1,32 --values random --json x --plot y",
             "bench zread --parts leases --file 64 --json x",
+            "bench zread --quick --parts sizes,threads,mixed,video,web,neighbours,fio,nginx --plot y",
             "bench tables --from x",
             "bench list",
         ] {

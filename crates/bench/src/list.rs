@@ -57,7 +57,7 @@ mod tests {
             ("snapshot", ["--sizes", "--parts", "--quick"], ["--plot", "--keys", "--port"]),
             ("clone", ["--keys", "--seconds", "--rate"], ["--plot", "--mib", "--valkey"]),
             ("dbio", ["--pools", "--values", "--plot"], ["--keys", "--sizes", "--rate"]),
-            ("zread", ["--parts", "--file", "--rounds"], ["--plot", "--keys", "--rate"]),
+            ("zread", ["--parts", "--file", "--plot"], ["--keys", "--skews", "--rate"]),
             ("checkpoint", ["--mib", "--value-bytes", "--plot"], ["--keys", "--skews", "--valkey"]),
         ] {
             let help = help(name);

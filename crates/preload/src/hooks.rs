@@ -14,7 +14,7 @@ use quire_sys::{guest, symbol};
 use crate::heap::{real_libc, setup};
 use crate::settings::PreloadSettings;
 use crate::zread;
-use crate::{child, confinement, log, parent, process, quiesce, state};
+use crate::{child, confinement, log, lookup, parent, process, quiesce, state};
 
 static REAL_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -79,7 +79,7 @@ static OPENED: extern "C" fn() = opened;
 static CLOSED: extern "C" fn() = closed;
 
 fn resolve() {
-    let find = |name| symbol::next(name).map_or(null_mut(), std::ptr::NonNull::as_ptr);
+    let find = lookup::next;
     REAL_FORK.store(find(c"fork"), Ordering::Relaxed);
     REAL_EXIT.store(find(c"_exit"), Ordering::Relaxed);
     REAL_PRCTL.store(find(c"prctl"), Ordering::Relaxed);

@@ -21,6 +21,7 @@ pub mod heap;
 pub mod hooks;
 pub mod host_monitor;
 pub mod log;
+pub mod lookup;
 pub mod parent;
 pub mod precopy;
 pub mod process;

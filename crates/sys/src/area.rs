@@ -43,6 +43,16 @@ impl AnonymousMap {
         Ok(Self { base: base.cast(), len })
     }
 
+    /// Its first `len` bytes are no more its own: they were moved elsewhere, and what lies at their addresses by now is not known.
+    ///
+    /// # Panics
+    /// If it has not so many.
+    pub fn forget_front(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} of {} bytes", self.len);
+        self.base = self.base.wrapping_add(len);
+        self.len -= len;
+    }
+
     /// Leaves the area out of what later children get, so that a fork copies no page tables for it.
     pub fn keep_from_children(&self) {
         // Refused or not, the caller stays correct: the child has an area that it doesn't use.
@@ -120,6 +130,21 @@ mod tests {
             area.base().write(7);
             area.discard();
             assert_eq!(area.base().read(), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_moved_out_of_an_area_stays_mapped_when_the_area_goes() {
+        let mut area = AnonymousMap::private(8192).unwrap();
+        let front = area.base();
+        area.forget_front(4096);
+        assert_eq!((area.base() as usize, area.len()), (front as usize + 4096, 4096));
+        drop(area);
+        let rest = AnonymousMap { base: front, len: 4096 };
+        // SAFETY: the first page was forgotten, not unmapped, and only this test knows it.
+        unsafe {
+            rest.base().write(7);
+            assert_eq!(rest.base().read(), 7);
         }
     }
 }

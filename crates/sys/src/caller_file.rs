@@ -7,9 +7,6 @@ use std::os::fd::BorrowedFd;
 
 use crate::lease::FileKey;
 
-/// As many buffers as the kernel takes in one call.
-const MOST_BUFFERS: usize = 1024;
-
 /// Bytes of one buffer of `readv`, where they lie.
 pub type IoVec = libc::iovec;
 
@@ -86,18 +83,36 @@ impl CallerFile {
     }
 }
 
-/// The buffers of a call of `readv`; empty if that is none, or of more than the kernel takes, which refuses the call without a look at them.
+/// The buffers of a call of `readv`, in `room`; none if there are no such, or more than there is room for. The program may have passed an address at which
+/// nothing lies: the kernel says `EFAULT` to that, so nothing is loaded from there that may fail.
+///
+/// What lies in the page of `known` is looked at without a system call.
 ///
 /// # Safety
-/// As many as `count` lie at `buffers`.
-pub unsafe fn buffers<'a>(buffers: *const IoVec, count: i32) -> &'a [IoVec] {
-    match usize::try_from(count) {
-        // SAFETY: `buffers` demands that as many lie there.
-        Ok(count) if (1..=MOST_BUFFERS).contains(&count) && !buffers.is_null() => unsafe {
-            std::slice::from_raw_parts(buffers, count)
-        },
-        _ => &[],
+/// `known` is memory of the caller's own frame.
+pub unsafe fn buffers(buffers: *const IoVec, count: i32, room: &mut [IoVec], known: *const u8) -> &[IoVec] {
+    let Some(room) =
+        usize::try_from(count).ok().and_then(|count| room.get_mut(..count)).filter(|room| !room.is_empty())
+    else {
+        return &[];
+    };
+    let page = |address: usize| address / crate::mem::PAGE_SIZE;
+    let (first, last) = (buffers.addr(), buffers.addr().saturating_add(size_of_val(room) - 1));
+    if page(first) == page(known.addr()) && page(last) == page(known.addr()) {
+        for (place, at) in room.iter_mut().zip(0..) {
+            // SAFETY: all of it lies in the page of `known`, which `buffers` demands to be of its caller's frame: such a page is mapped while the
+            // caller runs. No alignment is needed.
+            *place = unsafe { buffers.wrapping_add(at).read_unaligned() };
+        }
+        return room;
     }
+    let into = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: size_of_val(room) };
+    let from = libc::iovec { iov_base: buffers.cast_mut().cast(), iov_len: size_of_val(room) };
+    let errno = crate::guest::errno();
+    // SAFETY: the kernel writes to `room` alone, as many bytes as it has, and fails where there is nothing to read.
+    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &raw const into, 1, &raw const from, 1, 0) };
+    crate::guest::set_errno(errno);
+    if usize::try_from(copied) == Ok(size_of_val(room)) { room } else { &[] }
 }
 
 #[cfg(test)]
@@ -125,9 +140,28 @@ mod tests {
         assert!(CallerFile::new(-1).is_none());
         let closed = CallerFile::new(i32::MAX).unwrap();
         assert!(closed.regular().is_none() && !closed.is_buffered() && closed.advance(0).is_err());
-        // SAFETY: none needed for nothing.
-        assert!(unsafe { buffers(std::ptr::null(), -1) }.is_empty());
-        // SAFETY: a call that is refused reads none.
-        assert!(unsafe { buffers(std::ptr::dangling(), MOST_BUFFERS as i32 + 1) }.is_empty());
+    }
+
+    #[test]
+    fn buffers_are_taken_over_from_wherever_they_lie_and_bad_addresses_give_none() {
+        let none = IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let (mut room, here) = ([none; 4], 0_u8);
+        let here_at = &raw const here;
+        let given = [1_usize, 2, 3].map(|len| IoVec { iov_base: std::ptr::dangling_mut(), iov_len: len });
+        let on_heap = given.to_vec();
+        for (at, known) in
+            [(given.as_ptr(), given.as_ptr().cast()), (given.as_ptr(), here_at), (on_heap.as_ptr(), here_at)]
+        {
+            // SAFETY: both that `known` is are of this test's frame.
+            let taken = unsafe { buffers(at, 3, &mut room, known) };
+            assert_eq!(taken.iter().map(|buffer| buffer.iov_len).collect::<Vec<_>>(), [1, 2, 3]);
+        }
+        // SAFETY: `here` is of this test's frame.
+        let mut taken = |at, count| unsafe { buffers(at, count, &mut room, here_at) }.len();
+        assert_eq!(taken(given.as_ptr(), 5), 0, "more than there is room for");
+        assert_eq!((taken(given.as_ptr(), -1), taken(given.as_ptr(), 0)), (0, 0));
+        for bad in [0, 8, usize::MAX - 7] {
+            assert_eq!(taken(std::ptr::without_provenance(bad), 2), 0, "{bad:#x}");
+        }
     }
 }

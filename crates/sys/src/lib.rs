@@ -47,6 +47,7 @@ pub mod proc_maps;
 pub mod rw;
 pub mod shared_map;
 pub mod signal;
+pub mod spare_maps;
 pub mod symbol;
 pub mod task;
 #[doc(hidden)]

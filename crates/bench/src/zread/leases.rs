@@ -16,6 +16,7 @@ use quire_device::{Directory, DiskDirectory};
 use quire_pool::{Map, MapOptions, Pool, PoolConfig};
 use quire_rng::SplitMix64;
 
+use super::read_loads::sum;
 use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 
@@ -58,13 +59,6 @@ struct Sources {
     file: File,
     map: Map,
     plain: Vec<u8>,
-}
-
-/// The sum of all bytes, taken by words.
-fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
-    rest.iter().fold(words, |sum, byte| sum.wrapping_add(u64::from(*byte)))
 }
 
 impl Sources {

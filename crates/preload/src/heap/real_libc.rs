@@ -9,7 +9,9 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use quire_sys::{guest, symbol};
+use quire_sys::guest;
+
+use crate::lookup;
 
 /// A function of the allocator behind this library.
 struct RealFunction {
@@ -34,7 +36,7 @@ impl RealFunction {
         if FINDING.swap(true, Ordering::SeqCst) {
             return null_mut();
         }
-        let found = symbol::next(self.name).map_or(null_mut(), std::ptr::NonNull::as_ptr);
+        let found = lookup::next(self.name);
         self.found.store(found, Ordering::Relaxed);
         FINDING.store(false, Ordering::SeqCst);
         found
@@ -126,7 +128,7 @@ impl Bootstrap {
 #[inline]
 pub fn malloc(size: usize) -> *mut c_void {
     let real = MALLOC.get();
-    if real.is_null() {
+    if real.is_null() || lookup::is_finding() {
         return BOOTSTRAP.take(size);
     }
     // SAFETY: the dynamic linker's address for `malloc`, which has this type in every C library.
@@ -137,7 +139,7 @@ pub fn malloc(size: usize) -> *mut c_void {
 #[inline]
 pub fn calloc(count: usize, size: usize) -> *mut c_void {
     let real = CALLOC.get();
-    if real.is_null() {
+    if real.is_null() || lookup::is_finding() {
         return count.checked_mul(size).map_or(null_mut(), |bytes| BOOTSTRAP.take(bytes));
     }
     // SAFETY: the dynamic linker's address for `calloc`, which has this type in every C library.
@@ -281,6 +283,17 @@ mod tests {
         assert!((first as usize).is_multiple_of(16) && early.has(first) && !early.has(null_mut()));
         assert!(early.take(BOOTSTRAP_BYTES).is_null() && early.take(usize::MAX).is_null());
         assert!(!early.take(BOOTSTRAP_BYTES / 2).is_null());
+    }
+
+    #[test]
+    fn what_is_allocated_while_a_function_is_looked_for_is_early_memory() {
+        let (early, other) = lookup::finding(|| {
+            let other = std::thread::spawn(|| calloc(3, 5).addr()).join().unwrap();
+            ([malloc(5), calloc(3, 5)], other)
+        });
+        assert!(early.iter().all(|&pointer| BOOTSTRAP.has(pointer)));
+        assert!(!BOOTSTRAP.has(std::ptr::without_provenance_mut(other)), "another thread's is the allocator's");
+        assert!(!BOOTSTRAP.has(malloc(5)), "and so is what comes later");
     }
 
     #[test]

@@ -29,9 +29,10 @@ const CLASSES: usize = 56;
 /// Memory that freed blocks may keep; what is freed beyond goes back to the system.
 const MOST_KEPT_BYTES: usize = 64 << 20;
 const TRIES: usize = 200;
-/// How long a block whose mapping is to be made anew waits for the lock of the maps.
+/// How long a thread waits for a lock before it tries it again, and how often it tries that of the maps for a block whose mapping is to be made
+/// anew.
 const WAIT: Duration = Duration::from_micros(50);
-const MOST_WAITS: usize = 2000;
+const MOST_WAITS: usize = 20;
 
 /// One block. Zeros are one that does not exist yet.
 #[derive(Debug)]
@@ -185,15 +186,7 @@ pub fn free(pointer: *mut c_void) {
     }
     let granule = (address - BASE.load(Ordering::Relaxed)) / GRANULE_BYTES;
     let number = u32::from(table.owners[granule].load(Ordering::Relaxed));
-    let mut first = table.pending.load(Ordering::Relaxed);
-    loop {
-        block.next.store(first, Ordering::Relaxed);
-        // Release publishes `next` to `sort_pending`.
-        match table.pending.compare_exchange_weak(first, number, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(other) => first = other,
-        }
-    }
+    table.put_back(block, number);
 }
 
 /// Bytes of a block that may be used, all of which count from now on.
@@ -271,7 +264,11 @@ impl BlockTable {
         while let Some(block) = (number as usize).checked_sub(1).and_then(|at| self.blocks.get(at)) {
             let next = block.next.load(Ordering::Relaxed);
             let (start, len) = (block.start.load(Ordering::Relaxed), block.len.load(Ordering::Relaxed));
-            self.clean(block, start, len);
+            if !self.clean(block, start, len) {
+                self.put_back(block, number);
+                number = next;
+                continue;
+            }
             self.kept_bytes.fetch_add(len, Ordering::Relaxed);
             let list = &self.free[block.class.load(Ordering::Relaxed) as usize];
             block.next.store(list.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -280,11 +277,25 @@ impl BlockTable {
         }
     }
 
-    /// Before a freed block goes to its list: takes away what the program has made of its mapping, or its memory if much is kept.
-    fn clean(&self, block: &Block, start: usize, len: usize) {
+    /// Leaves a freed block for the next time.
+    fn put_back(&self, block: &Block, number: u32) {
+        let mut first = self.pending.load(Ordering::Relaxed);
+        loop {
+            block.next.store(first, Ordering::Relaxed);
+            // Release publishes `next` to `sort_pending`.
+            match self.pending.compare_exchange_weak(first, number, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+
+    /// Before a freed block goes to its list: takes away what the program has made of its mapping, or its memory if much is kept. Whether it
+    /// may be handed out: one that the program has protected or unmapped is not, while its mapping can't be made anew.
+    fn clean(&self, block: &Block, start: usize, len: usize) -> bool {
         let is_advised = block.is_advised();
         if !is_advised && self.kept_bytes.load(Ordering::Relaxed) + len <= MOST_KEPT_BYTES {
-            return;
+            return true;
         }
         // The lease process may be converting it: then its frames must stay until that is done.
         let _blocked = BlockedSignals::new();
@@ -296,14 +307,18 @@ impl BlockTable {
             if is_advised {
                 // SAFETY: a free block is the library's; no reference into it exists.
                 let renewed = unsafe { map::map_anonymous_over(start as *mut u8, len, Protection::ReadWrite) };
+                if renewed.is_err() {
+                    return false;
+                }
                 maps.extents.remove(&(start..start + len));
-                block.is_advised.store(u32::from(renewed.is_err()), Ordering::SeqCst);
+                block.is_advised.store(0, Ordering::SeqCst);
             } else {
                 // SAFETY: a free block is the library's, and what it holds is not used any more.
                 let _ = unsafe { map::discard(start as *mut u8, len) };
             }
-            return;
+            return true;
         }
+        !is_advised
     }
 
     fn pop(&self, class: usize) -> Option<&Block> {
@@ -371,8 +386,19 @@ mod tests {
         assert!(has(again.addr()) && touches(0, usize::MAX) && !touches(0, 4096) && !has(5));
         assert!(hold() && allocate(1 << 20, 16).is_none());
         release(true, false);
+        // The lease process converts it: what the program has made of its mapping can't be taken away meanwhile.
+        advise(again.addr(), 1);
         free(again);
-        free(second);
+        let held = maps::lock(|| true).unwrap();
+        let other = allocate((1 << 20) - 3, 16).unwrap();
+        assert!(
+            other != again && of(again.addr()).unwrap().is_advised(),
+            "a block with another mapping is not handed out"
+        );
+        drop(held);
+        let cleaned = allocate((1 << 20) - 3, 16).unwrap();
+        assert!(cleaned == again && !of(again.addr()).unwrap().is_advised(), "it is not forgotten");
+        [cleaned, other, second].into_iter().for_each(free);
         BASE.store(0, Ordering::Relaxed);
     }
 }

@@ -1,8 +1,10 @@
 //! Makes remapped memory anonymous, with the bytes that it has, while threads go on using it (`docs/design/zread.md`, "State of a range").
 //!
 //! Relies on userfaultfd for faults inside system calls, on frames that a pipe holds, and on a second thread that reads the events of
-//! userfaultfd: the thread that moves a registered range sleeps until then. Runs in the lease process: nothing allocates.
+//! userfaultfd: the thread that moves a registered range sleeps until then. Runs in the lease process: nothing allocates. A process may have
+//! so many mappings, and a program that has used them all must not keep its buffers from being converted: some are held for that.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -11,8 +13,10 @@ use std::time::Duration;
 use quire_sys::area::AnonymousMap;
 use quire_sys::bare_thread;
 use quire_sys::frame_pipe::FramePipe;
+use quire_sys::limits;
 use quire_sys::map;
 use quire_sys::mem::PAGE_SIZE;
+use quire_sys::spare_maps::{self, SpareMaps};
 use quire_sys::userfault::{RegisterModes, Userfault, features};
 
 use super::stats;
@@ -27,6 +31,18 @@ const STACK_BYTES: usize = 64 << 10;
 const NAP: Duration = Duration::from_micros(50);
 /// How often a range that the kernel refuses is tried again.
 const MOST_TRIES: usize = 100;
+/// Mappings that are held for conversions. One takes a few at a time, and leaves one in place of one.
+const SPARES: usize = 32;
+/// Pieces that are converted before mappings are counted again, at least.
+const LEAST_PIECES: usize = 256;
+
+/// Mappings are held for conversions, and the program has enough left.
+static HAS_MAPS: AtomicBool = AtomicBool::new(false);
+
+/// Whether there are mappings enough for more ranges. What was remapped before can be converted without.
+pub fn has_maps() -> bool {
+    HAS_MAPS.load(Ordering::Relaxed)
+}
 
 /// What converting takes.
 #[derive(Debug)]
@@ -34,6 +50,43 @@ pub struct Converter {
     fault: &'static Userfault,
     pipe: FramePipe,
     scratch: AnonymousMap,
+    spares: RefCell<Option<SpareMaps>>,
+    /// Pieces converted since mappings were counted, and how many make it time to count again.
+    pieces: Cell<usize>,
+    counted_after: Cell<usize>,
+    most_maps: usize,
+}
+
+/// Memory without pages, at which threads sleep, that takes the place of a range piece by piece. It has been touched once, so that the pieces are
+/// one mapping again where they arrive: the kernel joins neighbours only if their pages are accounted for together.
+struct FreshMemory {
+    map: AnonymousMap,
+}
+
+impl FreshMemory {
+    fn new(fault: &Userfault, len: usize) -> io::Result<Self> {
+        let map = AnonymousMap::private(len)?;
+        // SAFETY: fresh memory of this function's, which is empty again afterwards: all of it, as the kernel may have taken a huge page.
+        unsafe {
+            map.base().write_volatile(1);
+            map::discard(map.base(), map.len())?;
+        }
+        let modes = RegisterModes { missing: true, ..RegisterModes::default() };
+        // SAFETY: fresh memory of this function's. After a move threads sleep there until `convert_piece` fills it.
+        unsafe { fault.register(map.base(), len, modes) }?;
+        Ok(Self { map })
+    }
+
+    /// Puts its first `len` bytes over what lies at `at`.
+    ///
+    /// # Safety
+    /// Whole pages of the caller's, whose bytes it has and puts back.
+    unsafe fn replace(&mut self, at: usize, len: usize) -> io::Result<()> {
+        // SAFETY: the source is this struct's; `replace` demands a target of its caller's.
+        unsafe { map::move_whole(self.map.base(), len, at as *mut u8) }?;
+        self.map.forget_front(len);
+        Ok(())
+    }
 }
 
 /// Reads the events, for as long as the process lives.
@@ -100,7 +153,47 @@ impl Converter {
         while !READS.load(Ordering::Acquire) {
             bare_thread::sleep(NAP);
         }
-        Ok(Self { fault, pipe, scratch })
+        let converter = Self {
+            fault,
+            pipe,
+            scratch,
+            spares: RefCell::new(None),
+            pieces: Cell::new(0),
+            counted_after: Cell::new(LEAST_PIECES),
+            // The other half is the program's.
+            most_maps: limits::max_mappings() / 2,
+        };
+        converter.count_maps();
+        Ok(converter)
+    }
+
+    /// Counts mappings if many pieces were converted since the last time, each of which may be one more. To be called now and then.
+    pub fn look_at_maps(&self) {
+        if self.pieces.get() >= self.counted_after.get() || self.spares.borrow().is_none() {
+            self.count_maps();
+        }
+    }
+
+    /// Counts mappings, and holds spares if it holds none.
+    fn count_maps(&self) {
+        let mut spares = self.spares.borrow_mut();
+        if spares.is_none() {
+            *spares = SpareMaps::hold(SPARES).ok();
+        }
+        let count = spare_maps::count().unwrap_or(usize::MAX);
+        HAS_MAPS.store(spares.is_some() && count <= self.most_maps, Ordering::Relaxed);
+        self.pieces.set(0);
+        // Counting takes time in proportion.
+        self.counted_after.set(LEAST_PIECES.max(count.min(self.most_maps) / 16));
+    }
+
+    /// Gives the mappings that are held for this to the conversion; whether there were any.
+    fn use_spares(&self) -> bool {
+        let had_some = self.spares.take().is_some();
+        if had_some {
+            HAS_MAPS.store(false, Ordering::Relaxed);
+        }
+        had_some
     }
 
     /// Makes `range`, remapped pages of a file in blocks of the library's, anonymous. The caller holds MAPS. Pages that can't be read
@@ -109,13 +202,21 @@ impl Converter {
         let mut at = range.start;
         let mut tries = 0;
         let mut most = self.pipe.len();
+        let mut fresh = None;
         while at < range.end {
-            match self.convert_piece(at, most.min(range.end - at)) {
+            if fresh.is_none() {
+                // For all of it, so that it is one mapping afterwards as it is now.
+                fresh = FreshMemory::new(self.fault, range.end - at).ok();
+            }
+            match self.convert_piece(at, most.min(range.end - at), fresh.as_mut()) {
                 Ok(len) => {
                     stats::add(&stats::CONVERTED_BYTES, len as u64);
+                    self.pieces.set(self.pieces.get() + 1);
                     at += len;
                     (tries, most) = (0, self.pipe.len());
                 }
+                // The program has used up its mappings.
+                Err(_) if self.use_spares() => {}
                 // One page of it is at fault, or memory is short.
                 Err(_) if most > PAGE_SIZE => most = PAGE_SIZE,
                 Err(_) if tries < MOST_TRIES => {
@@ -125,16 +226,23 @@ impl Converter {
                 Err(_) => {
                     stats::add(&stats::LOST_PAGES, 1);
                     at += PAGE_SIZE;
-                    tries = 0;
+                    // What is left of it lies one page too early now.
+                    (tries, fresh) = (0, None);
                 }
             }
+        }
+        drop(fresh);
+        if self.spares.borrow().is_none() {
+            self.count_maps();
         }
     }
 
     /// Converts up to `len` bytes at `at`; returns how many these are.
-    fn convert_piece(&self, at: usize, len: usize) -> io::Result<usize> {
+    fn convert_piece(&self, at: usize, len: usize, fresh: Option<&mut FreshMemory>) -> io::Result<usize> {
+        let fresh = fresh.ok_or(io::ErrorKind::OutOfMemory)?;
         let len = self.pipe.take(at, len)?;
-        if let Err(error) = self.replace(at, len) {
+        // SAFETY: the target is remapped memory of the library's blocks, whose bytes the pipe has and which are put back below.
+        if let Err(error) = unsafe { fresh.replace(at, len) } {
             self.pipe.drop_frames(len);
             return Err(error);
         }
@@ -162,17 +270,5 @@ impl Converter {
             bare_thread::sleep(NAP);
         }
         Ok(len)
-    }
-
-    /// Puts memory without pages, at which threads sleep, over `len` bytes at `at`, whose frames the pipe has.
-    fn replace(&self, at: usize, len: usize) -> io::Result<()> {
-        let fresh = AnonymousMap::private(len)?;
-        let modes = RegisterModes { missing: true, ..RegisterModes::default() };
-        // SAFETY: fresh memory of this function's. After the move threads sleep there until `convert_piece` fills it.
-        unsafe { self.fault.register(fresh.base(), len, modes) }?;
-        // SAFETY: the target is remapped memory of the library's blocks, whose bytes the pipe has and `convert_piece` puts back.
-        unsafe { map::move_whole(fresh.base(), len, at as *mut u8) }?;
-        std::mem::forget(fresh);
-        Ok(())
     }
 }

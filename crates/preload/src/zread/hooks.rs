@@ -169,14 +169,14 @@ pub unsafe extern "C-unwind" fn __pread_chk(
     }
 }
 
-/// # Safety
-/// As `readv`.
-unsafe fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadStart) -> Option<isize> {
-    if !is_open() {
+fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadStart) -> Option<isize> {
+    if !is_open() || confinement::is_quiesced() {
         return None;
     }
-    // SAFETY: `readv` demands as many buffers as it is told.
-    let buffers = unsafe { caller_file::buffers(buffers, count) };
+    let mut room = [IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 }; remap::MOST_BUFFERS];
+    let here = 0_u8;
+    // SAFETY: `here` is of this frame.
+    let buffers = unsafe { caller_file::buffers(buffers, count, &mut room, std::hint::black_box(&raw const here)) };
     let total = buffers.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
     if is_looked_at(total) { attempt(number, buffers, start) } else { None }
 }
@@ -187,12 +187,10 @@ unsafe fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn readv(number: c_int, buffers: *const IoVec, count: c_int) -> isize {
-    // SAFETY: `attempt_many` demands what `readv` demands; the arguments are passed on as they came.
-    unsafe {
-        match attempt_many(number, buffers, count, ReadStart::Position) {
-            Some(count) => count,
-            None => real_calls::readv(number, buffers, count),
-        }
+    match attempt_many(number, buffers, count, ReadStart::Position) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::readv(number, buffers, count) },
     }
 }
 
@@ -202,12 +200,10 @@ pub unsafe extern "C-unwind" fn readv(number: c_int, buffers: *const IoVec, coun
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn preadv(number: c_int, buffers: *const IoVec, count: c_int, offset: i64) -> isize {
-    // SAFETY: `attempt_many` demands what `preadv` demands; the arguments are passed on as they came.
-    unsafe {
-        match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
-            Some(count) => count,
-            None => real_calls::preadv(number, buffers, count, offset),
-        }
+    match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::preadv(number, buffers, count, offset) },
     }
 }
 
@@ -217,12 +213,10 @@ pub unsafe extern "C-unwind" fn preadv(number: c_int, buffers: *const IoVec, cou
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn preadv64(number: c_int, buffers: *const IoVec, count: c_int, offset: i64) -> isize {
-    // SAFETY: `attempt_many` demands what `preadv64` demands; the arguments are passed on as they came.
-    unsafe {
-        match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
-            Some(count) => count,
-            None => real_calls::preadv64(number, buffers, count, offset),
-        }
+    match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
+        Some(count) => count,
+        // SAFETY: the arguments are passed on as they came.
+        None => unsafe { real_calls::preadv64(number, buffers, count, offset) },
     }
 }
 

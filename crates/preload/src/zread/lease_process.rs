@@ -277,6 +277,7 @@ impl LeaseHolder {
         if SHALL_TELL.swap(false, Ordering::SeqCst) {
             stats::tell();
         }
+        self.converter.look_at_maps();
         let mut maps = self.maps();
         // Room for the next ones: what was remapped first lies at the front, mostly.
         while maps.extents.all().len() > MOST_EXTENTS * 3 / 4 {

@@ -10,7 +10,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quire_sys::caller_file::IoVec;
-use quire_sys::{guest, symbol};
+use quire_sys::guest;
+
+use crate::lookup;
 
 /// A function of the C library.
 pub struct RealCall {
@@ -32,7 +34,7 @@ impl RealCall {
 
     #[cold]
     fn find(&self) -> *mut () {
-        let found = symbol::next(self.name).map_or(null_mut(), std::ptr::NonNull::as_ptr);
+        let found = lookup::next(self.name);
         self.found.store(found, Ordering::Relaxed);
         found
     }

@@ -18,7 +18,7 @@ use super::blocks::{self, Block};
 use super::extents::Extent;
 use super::maps::{self, MapsState};
 use super::stats::{self, CopyReason};
-use super::{forks, lease_process, loss_model, memory_hooks, patterns};
+use super::{convert, forks, lease_process, loss_model, memory_hooks, patterns};
 
 /// The first remaps of a buffer whose pages are looked at afterwards, and of the later ones one in so many.
 const LOOKED_AT: u32 = 8;
@@ -28,8 +28,8 @@ const MOST_LOOKED_AT: usize = 32;
 /// Reads that the loss model has copied before the next try, at first and at most.
 const LEAST_PATIENCE: u32 = 256;
 const MOST_PATIENCE: u32 = 65_536;
-/// Most buffers of a `readv` of which parts are remapped.
-const MOST_BUFFERS: usize = 16;
+/// Most buffers of a `readv` of which parts are remapped; those of more are not looked at.
+pub const MOST_BUFFERS: usize = 16;
 /// So much is read by one call at most.
 const MOST_BYTES: usize = 0x7fff_f000;
 
@@ -74,7 +74,7 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.iov_len));
     let total = total.filter(|&total| total <= MOST_BYTES).ok_or(CopyReason::Unaligned)?;
     let is_ours = |buffer: &&IoVec| blocks::containing(buffer.iov_base as usize, buffer.iov_len.max(1)).is_some();
-    let ours = buffers.iter().find(is_ours).filter(|_| buffers.len() <= MOST_BUFFERS);
+    let ours = buffers.iter().find(is_ours);
     let block = ours.and_then(|ours| blocks::of(ours.iov_base as usize)).ok_or(CopyReason::ForeignBuffer)?;
     if block.is_advised() {
         return Err(CopyReason::AdvisedMemory);
@@ -173,6 +173,9 @@ fn check(
         || buffers.len() > 1 && maps.extents.all().len() + 2 * MOST_BUFFERS > super::extents::MOST_EXTENTS
     {
         return Err(CopyReason::TableFull);
+    }
+    if !convert::has_maps() {
+        return Err(CopyReason::NoMaps);
     }
     let leased = &mut maps.files[file];
     if settings.has_model {
@@ -276,8 +279,11 @@ fn remap(maps: &mut MapsState, extent: Extent) -> bool {
         // What lay there may be gone.
         // SAFETY: `map_anonymous_over` demands whole pages of the caller's: they lie in a block of the library's, and the program has asked for
         // its bytes to be overwritten.
-        let _ = unsafe { map::map_anonymous_over(extent.start as *mut u8, extent.len, Protection::ReadWrite) };
-        maps.extents.remove(&extent.range());
+        let renewed = unsafe { map::map_anonymous_over(extent.start as *mut u8, extent.len, Protection::ReadWrite) };
+        // Refused as well, so what lies there is what lay there: a writer may have to wait until it is converted.
+        if renewed.is_ok() {
+            maps.extents.remove(&extent.range());
+        }
         return false;
     }
     maps.extents.insert(extent);

@@ -46,6 +46,8 @@ counted! {
         Loss = "loss expected",
         /// There are too many ranges.
         TableFull = "too many ranges",
+        /// The program has few mappings left, or there are none to convert what is remapped by.
+        NoMaps = "no mappings to spare",
         /// The program has given advice about the memory, locked or protected it.
         AdvisedMemory = "advised memory",
         /// The kernel refused the remap.

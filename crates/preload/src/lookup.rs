@@ -1,0 +1,59 @@
+//! Finds the functions behind those that the library stands in front of: the C library's, or another preloaded library's.
+//!
+//! Relies on the dynamic linker, which before glibc 2.34 allocates in every thread's first look-up. The allocator behind this library may call, to serve
+//! that, the very function that is looked for, which would begin anew without end. So a thread is marked while it is in the dynamic linker, and
+//! what it allocates meanwhile comes from the early memory of [`crate::heap::real_libc`].
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quire_sys::{guest, symbol};
+
+/// Threads that may look for functions at a time with their allocations kept apart.
+const MOST_FINDERS: usize = 8;
+
+/// Threads, by the C library's handles, that the dynamic linker looks for a function for; 0 where none is.
+static FINDERS: [AtomicUsize; MOST_FINDERS] = [const { AtomicUsize::new(0) }; MOST_FINDERS];
+/// Those of them that there are.
+static FINDER_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The function called `name` behind this library's; null if there is none. May take the dynamic linker's lock.
+pub fn next(name: &CStr) -> *mut () {
+    finding(|| symbol::next(name).map_or(null_mut(), std::ptr::NonNull::as_ptr))
+}
+
+/// Runs `find`, with the calling thread marked as one that looks for a function.
+pub fn finding<T>(find: impl FnOnce() -> T) -> T {
+    let claims = |place: &&AtomicUsize| {
+        place.compare_exchange(0, guest::thread_handle(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    // Places are looked at by their own thread alone, so no order of memory is needed.
+    let claimed = FINDERS.iter().find(claims);
+    FINDER_COUNT.fetch_add(1, Ordering::Relaxed);
+    let found = find();
+    FINDER_COUNT.fetch_sub(1, Ordering::Relaxed);
+    if let Some(place) = claimed {
+        place.store(0, Ordering::Relaxed);
+    }
+    found
+}
+
+/// Whether the calling thread is in the dynamic linker, looking for a function.
+#[inline]
+pub fn is_finding() -> bool {
+    FINDER_COUNT.load(Ordering::Relaxed) != 0
+        && FINDERS.iter().any(|place| place.load(Ordering::Relaxed) == guest::thread_handle())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_marked_while_it_looks_and_functions_are_found() {
+        assert!(!is_finding() && finding(|| is_finding() && finding(is_finding) && is_finding()));
+        assert!(finding(|| std::thread::spawn(|| !is_finding()).join().unwrap()), "another thread is not");
+        assert!(!is_finding() && !next(c"calloc").is_null() && next(c"quire_no_such_function").is_null());
+    }
+}
