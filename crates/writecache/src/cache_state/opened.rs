@@ -37,7 +37,7 @@ impl RecoveredLog {
                 generation: self.generation,
                 records: VecDeque::new(),
                 logged: BTreeMap::new(),
-                sums: found.sums.clone(),
+                sums: self.sums.clone(),
                 refused: RefusedVolumes::default(),
             },
             fast: FastHealth::default(),
