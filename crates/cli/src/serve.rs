@@ -24,7 +24,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let prefault = std::thread::spawn(quire_sys::proc::prefault_own_code);
     // A save or the log must fail then, not the server end.
     quire_sys::limits::refuse_longer_files();
-    let (config, left_out) = settings(matches)?;
+    let (mut config, left_out) = settings(matches)?;
     let set_log_level = logging::start(&config)?;
     if let Some(logfile) = left_out {
         tracing::warn!(
@@ -35,7 +35,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // Before an original is asked for a save, and before all data is read.
     Pidfile::check(&config.pidfile)?;
     let wanted = CloneRequest::find(matches)?;
-    let image_lock = prepare_place(&config, wanted.as_ref().map(|wanted| &wanted.origin))?;
+    let image_lock = prepare_place(&mut config, wanted.as_ref().map(|wanted| &wanted.origin))?;
     let opened = match &wanted {
         Some(wanted) => cloning::open(&config, wanted.origin.clone()),
         None => saving::open(&config),
@@ -109,8 +109,9 @@ fn advised(error: ServerError) -> anyhow::Error {
     anyhow::Error::from(error)
 }
 
-/// Prepares the directory for images and logs, if there is one, and keeps other servers from the image.
-fn prepare_place(config: &Config, origin: Option<&CloneOrigin>) -> anyhow::Result<Option<SharedLock>> {
+/// Prepares the directory for images and logs, if there is one, and keeps other servers from the image. From here on the directory goes by
+/// its real path, whatever a link to it leads to later.
+fn prepare_place(config: &mut Config, origin: Option<&CloneOrigin>) -> anyhow::Result<Option<SharedLock>> {
     if let Some(origin) = origin {
         cloning::check_place(config, origin).map_err(anyhow::Error::msg)?;
         if !config.has_dir() {
@@ -149,11 +150,12 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(Config, Option<String>)> {
 }
 
 /// Makes the data directory and finds out now, not at the first save, whether it can be written.
-fn prepare_dir(config: &Config) -> anyhow::Result<()> {
-    let dir = &config.dir;
-    std::fs::create_dir_all(dir)
+fn prepare_dir(config: &mut Config) -> anyhow::Result<()> {
+    let dir = config.dir.clone();
+    std::fs::create_dir_all(&dir)
         .with_context(|| format!("cannot make the data directory {}; choose another with --dir", dir.display()))?;
-    let dir = std::fs::canonicalize(dir).with_context(|| format!("cannot use {}", dir.display()))?;
+    config.resolve_dir().with_context(|| format!("cannot use {}", dir.display()))?;
+    let dir = &config.dir;
     if !dir.is_dir() {
         bail!("{} is not a directory; choose another with --dir", dir.display());
     }

@@ -116,6 +116,22 @@ pub fn lock(config: &Config, hooks: &ServerHooks, held: Option<&SharedLock>) -> 
     if config.appendonly || found { lock_file::of_log_or_held(&config.dir, held) } else { Ok(None) }
 }
 
+/// Whether the directory that the configuration names is still the one in which the server logs, if it does.
+///
+/// # Errors
+/// In words for the client: another one lies there.
+pub fn may_save(state: &ServerState) -> Result<(), String> {
+    let (dir, logs) = (&state.config.dir, state.log_writer.is_some());
+    if logs && state.log_state.lock.as_ref().is_some_and(|lock| !lock.is_of_log(dir)) {
+        return Err(format!(
+            "{} is not the directory any more in which writes are logged, and an image lies beside its log: move that directory \
+             back, or go on without the log by CONFIG SET appendonly no",
+            dir.display()
+        ));
+    }
+    Ok(())
+}
+
 /// The configuration names another directory. Where the server does not log any more it keeps no other one from it.
 pub fn directory_changed(state: &mut ServerState) {
     if state.log_writer.is_none() {
@@ -150,7 +166,7 @@ fn begin(store: &mut Store, state: &mut ServerState, config: &Config, in_force: 
 }
 
 /// Ends the log: everything in it is made durable, which is waited for. What was logged stays until the next image. False if
-/// writes may not be durable that clients wait for: these are disconnected, but for the one whose command it is.
+/// writes may not be durable that clients wait for: these are disconnected; the one whose command it is, at the end of its turn.
 pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
     let Some(log_writer) = state.log_writer.take() else { return true };
     store.set_noting_expired(false);
@@ -182,6 +198,8 @@ pub fn switch_off(store: &mut Store, state: &mut ServerState) -> bool {
 
 /// Drops replies that wait for more to become durable than ever will. Neither yes nor no would be true.
 fn disown(state: &mut ServerState, durable: u64) {
+    // The client whose command is running is not among the others: its replies of earlier turns are dropped when that has ended.
+    state.log_state.given_up_at = Some(durable);
     let held = state.clients.iter().filter(|(_, client)| client.output.held_for().is_some_and(|last| last > durable));
     let held: Vec<_> = held.map(|(slot, _)| slot).collect();
     for slot in held {

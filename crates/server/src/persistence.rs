@@ -73,11 +73,19 @@ fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result
     Ok(())
 }
 
-/// Before a save: the server has the lock of the place that its path leads to now, which may be another directory than the one that it
-/// locked (a link was changed, or a directory moved). Another server may save there.
+/// Before a save: the server has the lock of the place that it saves to. The directory has its real path, so that no link leads elsewhere
+/// by now; but another one may lie there (it was moved), where another server may save, or the lock could not be made before.
+///
+/// # Errors
+/// In words for the client: another server has it, or the log lies in another directory. Image and log belong together, so a start
+/// from an image without the log beside it would lack what was logged since.
 fn keep_place(state: &mut ServerState) -> Result<(), String> {
-    let Some(held) = &state.hooks.image_lock else { return Ok(()) };
-    if let Some(lock) = lock_file::of_image_or_held(&state.config, Some(held))? {
+    if state.hooks.image_directory.is_some() || !state.config.has_dir() {
+        return Ok(());
+    }
+    log_control::may_save(state)?;
+    let held = [&state.hooks.image_lock, &state.saves.cut.image_lock].into_iter().flatten();
+    if let Some(lock) = lock_file::of_image_or_held(&state.config, held)? {
         state.hooks.image_lock = Some(lock);
     }
     Ok(())

@@ -80,6 +80,8 @@ pub struct LogState {
     pub refused: u64,
     /// Why writes are refused now, if it is because of the log; decided once per turn.
     pub refusal: Option<Cow<'static, str>>,
+    /// The command that is running has given up the log, of which this was the last durable record.
+    pub given_up_at: Option<u64>,
     /// Until the log has room again keys whose time has come stay, since their removal would have to be logged.
     pub holds_expired: bool,
 }

@@ -306,6 +306,36 @@ fn a_server_goes_on_without_the_log_that_has_no_room() {
 }
 
 #[test]
+fn a_client_that_ends_the_log_is_not_told_that_its_own_write_is_done() {
+    for before in [None, Some("CONFIG SET appendfsync everysec"), Some("CLIENT REPLY OFF")] {
+        let full = Full::new(ALWAYS);
+        let mut writer = full.stand_still(LARGE[0]);
+        if let Some(before) = before {
+            writer.send(request(before));
+        }
+        assert!(writer.is_silent(), "what it is told comes after what it waits for");
+        writer.send(request("CONFIG SET appendonly no"));
+        assert_eq!(writer.try_reply(), None, "neither yes nor no would be true: {before:?}");
+        assert_eq!(full.server.client().text("SET b 1"), "OK");
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_the_log_is_not_idle() {
+    let full = Full::new(ALWAYS);
+    let mut admin = full.server.client();
+    assert_eq!(admin.text("CONFIG SET timeout 1"), "OK");
+    let mut writer = full.stand_still(LARGE[0]);
+    // When this client, which was active later, is closed as idle, the writer would have been, too.
+    let mut idle = full.server.client();
+    assert!(idle.text("GET none").starts_with("(nil)"));
+    assert_eq!(idle.try_reply(), None, "it is closed");
+    assert!(writer.is_silent());
+    full.make_room();
+    assert_eq!(writer.reply().text(), "OK");
+}
+
+#[test]
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     // The log's first file is made at the start, the second one ahead of its use.

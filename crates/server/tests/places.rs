@@ -3,9 +3,9 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use common::{Client, config_in, eventually, request, start_in};
+use common::{Client, Value, config_in, eventually, request, start_in};
 use quire_server::lock_file;
 use tempfile::{TempDir, tempdir};
 
@@ -86,34 +86,138 @@ fn a_save_keeps_other_servers_from_its_image_until_it_has_ended() {
     assert!(!keeps_image(&second, "dump.quire") && keeps_image(&second, "other.quire"));
 }
 
+/// A link to a directory.
+struct Link {
+    home: TempDir,
+}
+
+impl Link {
+    fn to(place: &TempDir) -> Self {
+        let link = Self { home: tempdir().unwrap() };
+        link.lead_to(place);
+        link
+    }
+
+    fn path(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    fn lead_to(&self, place: &TempDir) {
+        let _ = fs::remove_file(self.path());
+        std::os::unix::fs::symlink(place.path(), self.path()).unwrap();
+    }
+}
+
 #[test]
-fn a_save_goes_to_no_place_of_another_server_that_a_link_leads_to_by_now() {
-    let (first, second, links) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
-    let link = links.path().join("data");
-    let lead_to = |place: &TempDir| {
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(place.path(), &link).unwrap();
-    };
-    lead_to(&first);
+fn a_save_goes_where_the_link_led_when_the_directory_was_set() {
+    let (first, second, start) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
+    let link = Link::to(&first);
+    let server = start_in(start.path(), &[LOCAL_CONFIGS]);
+    let mut client = server.client();
+    set(&mut client, &format!("dir {}", link.path().display()));
+    let real = first.path().canonicalize().unwrap();
+    assert_eq!(
+        client.call("CONFIG GET dir"),
+        Value::Array(["dir", real.to_str().unwrap()].map(|text| Value::Bulk(text.into())).into())
+    );
+    link.lead_to(&second);
+    for (save, image) in [("SAVE", "a.quire"), ("BGSAVE", "b.quire")] {
+        set(&mut client, &format!("dbfilename {image}"));
+        client.text(save);
+        eventually("the image is there", || first.path().join(image).is_file());
+        eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+        assert_eq!((keeps_image(&first, image), keeps_image(&second, image)), (true, false), "{save}");
+    }
+    let found: Vec<_> = fs::read_dir(second.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(found.iter().all(|name| name.to_str().unwrap().ends_with(".lock")), "{found:?}");
+}
+
+#[test]
+fn a_log_and_its_images_stay_together_when_a_link_to_their_directory_is_changed() {
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let link = Link::to(&first);
+    let mut server = start_in(&link.path(), LOGGING);
+    let mut client = server.client();
+    assert_eq!(client.text("SET a 1"), "OK");
+    link.lead_to(&second);
+    assert_eq!((client.text("SAVE"), client.text("SET acknowledged 1")), ("OK".into(), "OK".into()));
+    let value = "x".repeat(100_000);
+    for _ in 0..30 {
+        assert_eq!(client.text(&format!("SET long {value}")), "OK");
+    }
+    assert_eq!(client.text("SET last 1"), "OK");
+    client.send(request("SHUTDOWN NOSAVE FORCE"));
+    assert!(server.ended());
+    assert_eq!(fs::read_dir(second.path()).unwrap().count(), 0);
+    let again = start_in(first.path(), LOGGING);
+    let mut client = again.client();
+    assert_eq!(["GET a", "GET acknowledged", "GET last"].map(|words| client.text(words)), ["1", "1", "1"]);
+}
+
+#[test]
+fn no_image_goes_where_its_log_is_not() {
+    let home = tempdir().unwrap();
+    let (data, moved) = (home.path().join("data"), home.path().join("moved"));
+    fs::create_dir(&data).unwrap();
+    let server = start_in(&data, LOGGING);
+    let mut client = server.client();
+    assert_eq!(client.text("SET a 1"), "OK");
+    fs::rename(&data, &moved).unwrap();
+    fs::create_dir(&data).unwrap();
+    for save in ["SAVE", "BGSAVE", "BGREWRITEAOF"] {
+        let refused = client.text(save);
+        assert!(refused.contains("is not the directory any more in which writes are logged"), "{save}: {refused}");
+    }
+    assert!(!data.join("dump.quire").exists());
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&moved, &data).unwrap();
+    assert_eq!(client.text("SAVE"), "OK");
+}
+
+#[test]
+fn a_server_that_could_not_lock_its_place_before_does_so_before_a_save() {
+    let place = tempdir().unwrap();
+    // As after a start at which no file could be made there.
+    let server = start_in(place.path(), &[]);
+    let mut client = server.client();
+    let other = lock_file::of_image(&config_in(place.path(), &[])).unwrap();
+    for save in ["SAVE", "BGSAVE"] {
+        let refused = client.text(save);
+        assert!(refused.contains("another server uses the image"), "{save}: {refused}");
+    }
+    assert!(other.is_some() && !place.path().join("dump.quire").exists());
+    drop(other);
+    assert_eq!(client.text("SAVE"), "OK");
+    assert!(keeps_image(&place, "dump.quire"));
+}
+
+#[test]
+fn a_save_goes_to_no_place_of_another_server_that_has_come_to_lie_at_its_path() {
+    let (home, second) = (tempdir().unwrap(), tempdir().unwrap());
+    let first = home.path().join("data");
+    fs::create_dir(&first).unwrap();
     // The program takes the locks at a start; these two servers get theirs by CONFIG SET.
     let start = tempdir().unwrap();
     let (server, other) = (start_in(start.path(), &[LOCAL_CONFIGS]), start_in(start.path(), &[LOCAL_CONFIGS]));
     let (mut client, mut others) = (server.client(), other.client());
-    set(&mut client, &format!("dir {}", link.display()));
+    set(&mut client, &format!("dir {}", first.display()));
     set(&mut others, &dir(&second));
     assert_eq!((others.text("SET whose other"), others.text("SAVE")), ("OK".into(), "OK".into()));
     let image = fs::read(second.path().join("dump.quire")).unwrap();
-    lead_to(&second);
+    // Both servers go by paths, of which one leads to the other's directory now.
+    fs::rename(&first, home.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(second.path(), &first).unwrap();
     for save in ["SAVE", "BGSAVE"] {
         let refused = client.text(save);
         assert!(refused.contains("another server uses the image"), "{save}: {refused}");
     }
     assert!(fs::read(second.path().join("dump.quire")).unwrap() == image);
-    // Where the link leads to no other server's place, the server makes it its own.
+    // Where it leads to no other server's place, the server makes it its own.
     let third = tempdir().unwrap();
-    lead_to(&third);
+    fs::remove_file(&first).unwrap();
+    std::os::unix::fs::symlink(third.path(), &first).unwrap();
     assert_eq!(client.text("SAVE"), "OK");
-    assert!(keeps_image(&third, "dump.quire") && !keeps_image(&first, "dump.quire"));
+    assert!(keeps_image(&third, "dump.quire"));
 }
 
 #[test]

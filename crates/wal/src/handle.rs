@@ -344,6 +344,8 @@ impl Log {
     }
 
     fn end(&mut self) {
+        // A thread may be waiting for the space of large files, and the caller's clients for that.
+        self.preallocation.end();
         let mut queue = lock(&self.shared.queue);
         queue.stop = true;
         self.shared.wake_log_thread(queue);

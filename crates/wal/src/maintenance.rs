@@ -40,8 +40,8 @@ impl SegmentFiles {
         highest_index: u64,
     ) -> Self {
         let pool = SegmentPool::new(Arc::clone(directory), segment_bytes, most_spares, highest_index);
+        let (preallocation, (jobs, maintenance)) = (Arc::new(Preallocation::new(&pool)), channel());
         let pool = Arc::new(Mutex::new(pool));
-        let (preallocation, (jobs, maintenance)) = (Arc::<Preallocation>::default(), channel());
         let allocator =
             SegmentAllocator::new(Arc::clone(&pool), segment_bytes, Arc::clone(&preallocation), jobs.clone());
         Self {

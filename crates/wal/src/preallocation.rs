@@ -5,12 +5,13 @@
 //! log thread stands still with them: it tries again when the owner of the log says so, or when an image has freed files, and gives up
 //! when the log ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use quire_device::DeviceError;
 
-use super::segment_pool::PreparedSegment;
+use super::segment_pool::{PreparedSegment, SegmentPool};
 
 /// Locks; a thread that panicked has left nothing half done that matters.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -104,9 +105,20 @@ impl PreallocationOrder {
 pub(crate) struct Preallocation {
     order: Mutex<PreallocationOrder>,
     changed: Condvar,
+    /// The pool's: a thread that makes a file does not wait for space any more.
+    ending: Arc<AtomicBool>,
 }
 
 impl Preallocation {
+    pub(crate) fn new(pool: &SegmentPool) -> Self {
+        Self { ending: pool.ending(), ..Self::default() }
+    }
+
+    /// The log is to end, and its owner waits for that.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
     fn wait_for_change<'a>(&self, order: MutexGuard<'a, PreallocationOrder>) -> MutexGuard<'a, PreallocationOrder> {
         self.changed.wait(order).unwrap_or_else(PoisonError::into_inner)
     }

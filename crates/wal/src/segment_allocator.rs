@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use quire_device::DeviceError;
 
 use super::preallocation::{MaintenanceJob, Preallocation, lock};
-use super::segment_pool::{PreparedSegment, SegmentPool};
+use super::segment_pool::{PreparedSegment, SegmentPool, is_shortage};
 
 /// Where the next file comes from.
 pub(crate) struct SegmentAllocator {
@@ -42,7 +42,17 @@ impl SegmentAllocator {
             return Ok(prepared);
         }
         // What failed ahead, for want of space perhaps, is tried once more now that it matters.
-        let prepared = lock(&self.pool).take(least_bytes)?;
+        let taken = lock(&self.pool).take(least_bytes);
+        let prepared = match taken {
+            // The file that was made ahead is too small for the record, and has the space that it needs.
+            Err(error) if !ordinary && is_shortage(&error) => {
+                let Some(ahead) = self.preallocation.wait() else { return Err(error) };
+                let mut pool = lock(&self.pool);
+                pool.discard(ahead)?;
+                pool.take(least_bytes)?
+            }
+            taken => taken?,
+        };
         self.preallocation.settle(ordinary);
         Ok(prepared)
     }
@@ -68,5 +78,34 @@ impl SegmentAllocator {
     /// The log ends, and there was none to the last.
     pub(crate) fn await_room(&self) -> Result<(), DeviceError> {
         self.preallocation.await_room()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use quire_device::Directory;
+
+    use super::*;
+    use crate::segment_pool::tests::{Measured, SEGMENT_BYTES};
+
+    #[test]
+    fn a_record_that_the_file_made_ahead_has_no_room_for_gets_its_space() {
+        let directory = Measured::lacking(1);
+        let pool = SegmentPool::new(Arc::clone(&directory) as Arc<dyn Directory>, SEGMENT_BYTES, 2, 0);
+        let preallocation = Arc::new(Preallocation::new(&pool));
+        let (pool, (jobs, _maintenance)) = (Arc::new(Mutex::new(pool)), channel());
+        let mut allocator = SegmentAllocator::new(Arc::clone(&pool), SEGMENT_BYTES, Arc::clone(&preallocation), jobs);
+        allocator.ask();
+        let ahead = lock(&pool).take(0);
+        preallocation.answer(ahead);
+        directory.fill_up();
+        let large = allocator.next(2 * SEGMENT_BYTES).unwrap();
+        assert_eq!((large.bytes, directory.list().unwrap().len()), (2 * SEGMENT_BYTES, 1));
+        assert!(preallocation.wait().is_none(), "it is not there any more");
+        // Without one there is nothing to give up.
+        directory.fill_up();
+        assert!(allocator.next(2 * SEGMENT_BYTES).is_err_and(|error| error.is_full()));
     }
 }

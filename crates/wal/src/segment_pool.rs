@@ -5,7 +5,8 @@
 //! under its old name, as a spare, until it gets its next number: so a file with a segment's name always has a valid header.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use quire_device::{
     Buffer, Device, DeviceError, DeviceOperation, Direction, Directory, Extent, Transfer, await_freed, free_later,
@@ -17,6 +18,9 @@ use super::format::{DATA_OFFSET, SegmentHeader, SegmentMeta, name_of, unfinished
 
 /// Longest wait for the space of removed files, on a disk that is full without it.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
+/// Between two looks whether the log ends, while that space is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Attempts in a row for which the figure of free bytes is believed that says that they would fail. It is a hint: what a file system
 /// keeps for root is not in it.
@@ -47,6 +51,8 @@ pub(crate) struct SegmentPool {
     most_spares: usize,
     /// Why the last attempt to make a file failed, if there was no room, and how often that was the answer to another one.
     shortage: Option<(DeviceError, u32)>,
+    /// The log ends: the space of removed files is not waited for any more.
+    ending: Arc<AtomicBool>,
 }
 
 impl SegmentPool {
@@ -57,7 +63,13 @@ impl SegmentPool {
         highest_index: u64,
     ) -> Self {
         let next_index = highest_index + 1;
-        Self { directory, segment_bytes, next_index, spares: Vec::new(), most_spares, shortage: None }
+        let (spares, ending) = (Vec::new(), Arc::<AtomicBool>::default());
+        Self { directory, segment_bytes, next_index, spares, most_spares, shortage: None, ending }
+    }
+
+    /// To be set when the log ends, by a thread that waits for that and must not wait for space.
+    pub(crate) fn ending(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.ending)
     }
 
     /// Bytes of the files that wait to be used again.
@@ -78,12 +90,7 @@ impl SegmentPool {
             return Err(shortage);
         }
         let made = match self.make(index, bytes) {
-            // The space of removed files counts as taken until it is free: a start would fail for what it has removed itself.
-            Err(error) if error.is_full() && is_freeing() => {
-                self.discard_unfinished(index);
-                await_freed(LONGEST_WAIT);
-                self.make(index, bytes)
-            }
+            Err(error) if is_shortage(&error) => self.make_in_freed(index, bytes, error),
             made => made,
         };
         let leaves_nothing = match &made {
@@ -95,12 +102,35 @@ impl SegmentPool {
         made
     }
 
+    /// The same when there was no room, for the reason `error`, with the space of files that hold nothing.
+    fn make_in_freed(&mut self, index: u64, bytes: u64, error: DeviceError) -> Result<PreparedSegment, DeviceError> {
+        // A record that no spare has room for needs their space more than the records to come.
+        let gives_up = !self.spares.is_empty();
+        for spare in std::mem::take(&mut self.spares) {
+            match self.directory.remove(&name_of(spare.index)) {
+                Ok(()) => free_later(spare.device),
+                Err(error) => tracing::warn!(%error, "an unused file of the log can't be removed to make room"),
+            }
+        }
+        if !gives_up && !is_freeing() {
+            return Err(error);
+        }
+        self.discard_unfinished(index);
+        // The space of removed files counts as taken until it is free: a start would fail for what it has removed itself.
+        let since = Instant::now();
+        while is_freeing() && since.elapsed() < LONGEST_WAIT && !self.ending.load(Ordering::Relaxed) {
+            await_freed(LOOK_EVERY);
+        }
+        self.make(index, bytes)
+    }
+
     /// The shortage that the last attempt met, if the directory still has less than so many bytes. An attempt takes what there is before
     /// it fails: each second, and perhaps from the save that would free files.
     fn lasting_shortage(&mut self, bytes: u64) -> Option<DeviceError> {
         let (error, believed) = self.shortage.as_mut()?;
         *believed += 1;
-        let lasts = !is_freeing() && self.directory.free_bytes().is_some_and(|free| free < bytes);
+        let lasts =
+            !is_freeing() && self.spares.is_empty() && self.directory.free_bytes().is_some_and(|free| free < bytes);
         (lasts && *believed <= MOST_BELIEVED).then(|| error.clone())
     }
 
@@ -201,19 +231,34 @@ pub(crate) fn buffer(name: &str, len: usize) -> Result<Buffer, DeviceError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) mod tests {
+    use std::sync::atomic::AtomicU64;
 
     use quire_device::{FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
 
+    use super::super::format::index_of;
     use super::*;
 
-    const SEGMENT_BYTES: u64 = 32 << 10;
+    pub(crate) const SEGMENT_BYTES: u64 = 32 << 10;
 
-    /// A directory that says how much is free.
-    struct Measured {
-        inner: FaultInjector,
-        free_bytes: AtomicU64,
+    /// A directory that says how much is free, and has room when so many segments were removed.
+    pub(crate) struct Measured {
+        pub(crate) inner: FaultInjector,
+        pub(crate) free_bytes: AtomicU64,
+        pub(crate) lacks_segments: AtomicU64,
+    }
+
+    impl Measured {
+        /// On a disk that is full until so many segments were removed.
+        pub(crate) fn lacking(segments: u64) -> Arc<Self> {
+            let inner = FaultInjector::new(Arc::new(MemoryDirectory::new()), Vec::new());
+            Arc::new(Self { inner, free_bytes: AtomicU64::new(u64::MAX), lacks_segments: AtomicU64::new(segments) })
+        }
+
+        pub(crate) fn fill_up(&self) {
+            let full = (FaultTrigger::From(DeviceOperation::Allocate, 0), InjectedFault::Error(errno::ENOSPC));
+            self.inner.set_rules(vec![full]);
+        }
     }
 
     impl Directory for Measured {
@@ -242,7 +287,11 @@ mod tests {
         }
 
         fn remove(&self, name: &str) -> Result<(), DeviceError> {
-            self.inner.remove(name)
+            self.inner.remove(name)?;
+            if index_of(name).is_some() && self.lacks_segments.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.inner.set_rules(Vec::new());
+            }
+            Ok(())
         }
 
         fn sync(&self) -> Result<(), DeviceError> {
@@ -262,7 +311,9 @@ mod tests {
     fn a_disk_that_is_known_to_be_full_is_not_touched_before_it_has_room() {
         let full = (FaultTrigger::From(DeviceOperation::Allocate, 0), InjectedFault::Error(errno::ENOSPC));
         let injector = FaultInjector::new(Arc::new(MemoryDirectory::new()), vec![full]);
-        let directory = Arc::new(Measured { inner: injector.clone(), free_bytes: AtomicU64::new(SEGMENT_BYTES - 1) });
+        let free_bytes = AtomicU64::new(SEGMENT_BYTES - 1);
+        let lacks_segments = AtomicU64::new(u64::MAX);
+        let directory = Arc::new(Measured { inner: injector.clone(), free_bytes, lacks_segments });
         let mut pool = SegmentPool::new(Arc::clone(&directory) as Arc<dyn Directory>, SEGMENT_BYTES, 2, 0);
         let mut take = |bytes| {
             // What the last attempt left is freed by another thread, and counts as taken until then.
@@ -291,5 +342,35 @@ mod tests {
         assert_eq!(take(0), Ok(1));
         directory.free_bytes.store(0, Ordering::Relaxed);
         assert_eq!(take(0), Ok(2), "no shortage is known");
+    }
+
+    /// Takes two ordinary files and has them serve as spares.
+    fn make_spares(pool: &mut SegmentPool) {
+        let taken = [pool.take(0).unwrap(), pool.take(0).unwrap()];
+        for PreparedSegment { index, device, bytes } in taken {
+            pool.give(ClosedSegment { index, device, bytes, last_sequence: 0 }).unwrap();
+        }
+        assert_eq!(pool.spare_bytes(), 2 * SEGMENT_BYTES);
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_a_spare_gets_the_space_of_the_spares() {
+        let directory = Measured::lacking(2);
+        let mut pool = SegmentPool::new(Arc::clone(&directory) as Arc<dyn Directory>, SEGMENT_BYTES, 2, 0);
+        make_spares(&mut pool);
+        directory.fill_up();
+        let large = pool.take(2 * SEGMENT_BYTES).unwrap();
+        assert_eq!((large.bytes, pool.spare_bytes()), (2 * SEGMENT_BYTES, 0));
+        assert_eq!(directory.list().unwrap(), [name_of(large.index)]);
+    }
+
+    #[test]
+    fn an_ordinary_file_takes_no_more_than_a_spare() {
+        let directory = Measured::lacking(1);
+        let mut pool = SegmentPool::new(Arc::clone(&directory) as Arc<dyn Directory>, SEGMENT_BYTES, 2, 0);
+        make_spares(&mut pool);
+        directory.fill_up();
+        pool.take(SEGMENT_BYTES).unwrap();
+        assert_eq!((pool.spare_bytes(), directory.list().unwrap().len()), (SEGMENT_BYTES, 2));
     }
 }

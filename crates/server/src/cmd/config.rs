@@ -54,7 +54,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         directive.set(&mut config, ctx.args.at(index + 1)).map_err(|reason| refused(&name, &reason))?;
         changed.push(directive.name);
     }
-    check_dir(&config, &changed)?;
+    check_dir(&mut config, &changed)?;
     check_files(&config, &changed)?;
     check_log(ctx, &config, &changed)?;
     let image_lock = lock_image(ctx, &config)?;
@@ -95,11 +95,12 @@ fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(),
     Ok(())
 }
 
-fn check_dir(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
+/// The directory must be there. From here on it goes by its real path.
+fn check_dir(config: &mut Config, changed: &[&str]) -> Result<(), CmdError> {
     if !changed.contains(&"dir") {
         return Ok(());
     }
-    match std::fs::metadata(&config.dir) {
+    match config.resolve_dir().and_then(|()| std::fs::metadata(&config.dir)) {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(_) => Err(refused("dir", "Not a directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(refused("dir", "No such file or directory")),

@@ -237,6 +237,21 @@ impl Config {
         !self.dir.as_os_str().is_empty()
     }
 
+    /// Replaces the directory's path by the one without links, so that image, deltas, log and their locks stay together when a link is
+    /// changed. To be done before the first of them is opened or locked. A path that the file of CONFIG REWRITE could not hold stays as it is.
+    ///
+    /// # Errors
+    /// The path leads nowhere, or the system does not tell where.
+    pub fn resolve_dir(&mut self) -> std::io::Result<()> {
+        if self.has_dir() {
+            let real = std::fs::canonicalize(&self.dir)?;
+            if real.to_str().is_some() {
+                self.dir = real;
+            }
+        }
+        Ok(())
+    }
+
     /// Where the image lies.
     pub fn image_path(&self) -> PathBuf {
         self.dir.join(&self.dbfilename)

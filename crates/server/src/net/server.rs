@@ -77,11 +77,15 @@ fn keep_recovered(store: &mut Store, state: &mut ServerState, replayed: &ReplayS
 impl Server {
     /// Replays the log, opens the sockets, and begins to log if the configuration says so.
     pub fn start(
-        config: Config,
+        mut config: Config,
         mut store: Store,
         restored: RestoreSummary,
         hooks: ServerHooks,
     ) -> Result<Server, ServerError> {
+        if hooks.image_lock.is_none() {
+            // Who has locked it has followed its links before. Where there is no directory yet none is changed.
+            let _ = config.resolve_dir();
+        }
         let registry = registry::install(specs::ALL);
         let log_directory = log_control::directory(&config.dir, hooks.log_directory.as_ref());
         let lock = log_control::lock(&config, &hooks, None).map_err(ServerError::Fault)?;

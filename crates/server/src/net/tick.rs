@@ -116,10 +116,11 @@ impl Engine {
         let mut waiting: Vec<Slot> = Vec::new();
         let mut idle: Vec<Slot> = Vec::new();
         for (slot, connection) in state.clients.iter() {
-            // A client that listens may have nothing to say for ever.
+            // A client that listens may have nothing to say for ever, and one whose reply waits for the log can't read it yet.
             let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle())
                 || connection.client.class() == ClientClass::PubSub
-                || connection.client.options.monitors;
+                || connection.client.options.monitors
+                || connection.output.held_for().is_some();
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.stats.active_ms) > timeout_ms {
                 idle.push(slot);
             } else if limited && !connection.output.is_empty() {

@@ -8,7 +8,7 @@ use quire_store::{Prefetched, Store};
 
 use crate::blocked::{BlockReason, BlockedClient};
 use crate::client::{Client, CloseState, CommandId};
-use crate::clients::Connection;
+use crate::clients::{Connection, OutputBuffer};
 use crate::ctx::{Args, Ctx};
 use crate::dispatch;
 use crate::durability;
@@ -79,6 +79,7 @@ impl Worker {
         self.reply.set_limit(self.reply_limit_bytes());
         self.store.set_touching(!connection.client.options.no_touch);
         connection.client.log.owes = 0;
+        self.state.log_state.given_up_at = None;
         let began = Instant::now();
         self.state.clock.command_start = began;
         let mut done = 0;
@@ -357,6 +358,14 @@ impl Worker {
 
     /// Hands the replies to the socket; what it does not take waits in the connection.
     fn flush(&mut self, connection: &mut Connection) {
+        if let Some(durable) = self.state.log_state.given_up_at.take()
+            && connection.output.held_for().is_some_and(|last| last > durable)
+        {
+            // Without a log nothing would hold these replies any more, and what they would say is not true.
+            connection.output = OutputBuffer::default();
+            connection.client.log.owes = LOST;
+            connection.client.closing = CloseState::Now;
+        }
         if self.reply.is_empty() {
             return;
         }
@@ -476,7 +485,8 @@ pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState)
     let limit = state.config.output_limits.of(connection.client.class());
     let waiting = connection.output.len() as u64;
     let now_ms = state.clock_ms();
-    let above_soft = limit.soft_bytes > 0 && waiting > limit.soft_bytes;
+    // The time counts only for what a client may read: what waits for the log, which may wait for room, it is not sent.
+    let above_soft = limit.soft_bytes > 0 && connection.output.waiting().len() as u64 > limit.soft_bytes;
     let since = if above_soft { Some(connection.output.above_soft_since_ms.unwrap_or(now_ms)) } else { None };
     connection.output.above_soft_since_ms = since;
     let too_long = since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds.saturating_mul(1000));

@@ -22,6 +22,11 @@ pub(super) fn whole(id: VolumeId) -> std::ops::RangeInclusive<BlockAddr> {
     BlockAddr { volume: id, block: 0 }..=BlockAddr { volume: id, block: u64::MAX }
 }
 
+/// Whether a device that answers with this error has lost what it had taken before, and is not believed any more.
+fn poisons(error: &DeviceError) -> bool {
+    matches!(error.action, DeviceOperation::Flush | DeviceOperation::DurableWrite)
+}
+
 impl CacheState {
     /// Keeps account of whether a flush of the volume should begin, and of whether it can be written to at all.
     pub fn judge_flush(&mut self, id: VolumeId) {
@@ -118,10 +123,15 @@ impl CacheState {
     /// A slow device is dead: what it was to get, and what it got and was not flushed, goes to the log.
     pub fn lose_slow(&mut self, id: VolumeId, error: &DeviceError, now_ns: u64) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
-        volume.dead.get_or_insert_with(|| error.clone());
         volume.flush.trial = None;
-        let poisons = matches!(error.action, DeviceOperation::Flush | DeviceOperation::DurableWrite);
-        if error.is_full() && !poisons {
+        let dead = volume.dead.get_or_insert_with(|| error.clone());
+        if poisons(error) && !poisons(dead) {
+            *dead = error.clone();
+        }
+        if poisons(dead) {
+            // Whatever it died of before: what it has lost now, a later flush that goes well would seem to have made durable.
+            self.set_retry(id, None);
+        } else if error.is_full() {
             self.set_retry(id, Some(now_ns.saturating_add(RETRY_AFTER_NS)));
         }
         let addrs: Vec<BlockAddr> = self.versions.written.range(whole(id)).copied().collect();
@@ -144,7 +154,8 @@ impl CacheState {
             let is_tried_now = self.drains_to(id);
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             // A change of length that failed, and that the log does not know, must be asked for again.
-            let is_full = volume.dead.as_ref().is_some_and(DeviceError::is_full) && volume.flush.len_change.is_none();
+            let is_full = volume.dead.as_ref().is_some_and(|dead| dead.is_full() && !poisons(dead))
+                && volume.flush.len_change.is_none();
             if is_full {
                 volume.flush.trial = volume.dead.take();
                 self.drain.stuck_on = None;

@@ -90,6 +90,26 @@ fn a_full_device_that_is_tried_again_gets_no_more_of_the_log_until_it_has_taken_
     world.check_refused();
 }
 
+#[test]
+fn a_full_device_that_has_failed_a_flush_is_not_tried_again() {
+    for (tried, errno) in [(false, errno::EIO), (false, errno::ENOSPC), (true, errno::ENOSPC), (true, errno::EIO)] {
+        let (mut world, id) = (World::new(1, AdmissionPolicy::All), VOLUMES[0]);
+        refuse(&mut world, id, errno::ENOSPC);
+        if tried {
+            assert!(world.cache_state.revive(RETRY_NS) && world.cache_state.volumes[&id].alive().is_some());
+        }
+        let error = DeviceError::from_errno(DeviceOperation::Flush, "slow", errno);
+        world.cache_state.lose_slow(id, &error, RETRY_NS);
+        // What it refuses afterwards does not change that.
+        refuse(&mut world, id, errno::ENOSPC);
+        for turn in 2..6 {
+            assert!(!world.cache_state.revive(turn * RETRY_NS), "tried: {tried}, {errno}");
+        }
+        assert_eq!(world.cache_state.volumes[&id].dead.as_ref(), Some(&error));
+        world.check_refused();
+    }
+}
+
 /// A volume that takes everything.
 fn attach(world: &mut World, id: VolumeId) {
     let home = MemoryDirectory::new();
