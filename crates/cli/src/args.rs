@@ -184,7 +184,7 @@ fn image() -> Command {
                     Arg::new("max-bytes-per-second")
                         .long("max-bytes-per-second")
                         .value_name("SIZE")
-                        .value_parser(crate::size::parse)
+                        .value_parser(crate::mount::args::parse_size)
                         .help("Most bytes a second that are written, and after that read back [default: no limit]"),
                 )
                 .arg(

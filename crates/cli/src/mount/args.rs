@@ -175,7 +175,7 @@ pub fn stats() -> Command {
 ///
 /// # Errors
 /// The text is no size; the message says how to write one.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     quire_units::parse_bytes(text)
         .ok_or_else(|| format!("{text:?} is no size: write bytes, or a number with K, M, G or T (256MiB)"))
 }

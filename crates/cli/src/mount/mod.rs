@@ -2,7 +2,7 @@
 //!
 //! Relies on `quire-fuse` for the mount itself; the other three talk to a mount through attributes of its root.
 
-mod args;
+pub(crate) mod args;
 mod ending;
 mod hint;
 mod stats;
