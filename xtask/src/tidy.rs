@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::impls::{self, Impls};
-use crate::{shape, sources};
+use crate::{book, links, shape, sources};
 
 /// A file longer than this holds more than one noun.
 const MOST_LINES: usize = 600;
@@ -52,6 +52,8 @@ pub fn run() -> anyhow::Result<()> {
     }
     faults.extend(paper_faults());
     faults.extend(shape::document_faults()?);
+    faults.extend(links::faults()?);
+    faults.extend(book::faults()?);
     let rules = std::fs::read_to_string(CONTRIBUTING).with_context(|| format!("reading {CONTRIBUTING}"))?;
     faults.extend(contributing_fault(&rules));
     if faults.is_empty() {

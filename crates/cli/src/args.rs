@@ -69,7 +69,7 @@ pub fn command() -> Command {
         .subcommand(
             Command::new("docs")
                 .about("Print documents that are made from the program's own tables")
-                .arg(Arg::new("document").required(true).value_parser(["compat"])),
+                .arg(Arg::new("document").required(true).value_parser(["compat", "info"])),
         )
 }
 

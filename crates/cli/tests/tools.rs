@@ -191,6 +191,7 @@ fn help_teaches_and_docs_are_printed() {
     let help = printed(&["serve", "--help"]);
     assert!(help.contains("--checkpoint-max-extra-memory") && help.contains("QUIRE_PORT"), "{help}");
     assert!(printed(&["docs", "compat"]).starts_with("# Compatibility\n"));
+    assert!(printed(&["docs", "info"]).starts_with("# Fields of INFO\n"));
     assert_eq!(printed(&["--version"]), format!("quire {}\n", env!("CARGO_PKG_VERSION")));
     let output = run(&["serv"]);
     assert!(complaint(&output).contains("serve"), "{}", complaint(&output));
@@ -201,6 +202,7 @@ const PRINTING: &[&[&str]] = &[
     &["doctor"],
     &["doctor", "--json"],
     &["docs", "compat"],
+    &["docs", "info"],
     &["bench", "list"],
     &["--help"],
     &["serve", "--help"],
