@@ -106,7 +106,8 @@ fn as_index(text: &str) -> String {
 }
 
 fn write(path: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(|| format!("making {}", path.display()))?;
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))
+        .with_context(|| format!("making {}", path.display()))?;
     std::fs::write(path, content).with_context(|| format!("writing {}", path.display()))
 }
 

@@ -3,16 +3,16 @@
 //!
 //! Relies on `quire docs NAME` printing the whole of COMPAT.md and of docs/info.md.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::{header, log_lines};
 use crate::steps::release_binary;
+use crate::{header, log_lines};
 
 /// Writes the files, or with `check` only says whether they are up to date.
-pub fn run(check: bool) -> anyhow::Result<()> {
-    let quire = release_binary()?;
+pub fn run(check: bool, quire: Option<PathBuf>) -> anyhow::Result<()> {
+    let quire = quire.map_or_else(release_binary, Ok)?;
     let stale = [
         keep(header::FILE, &header::text()?, check)?,
         keep(log_lines::FILE, &log_lines::text()?, check)?,

@@ -148,10 +148,7 @@ mod tests {
             path: path.into(),
             heading: heading.map(str::to_owned),
         };
-        assert_eq!(
-            links(text),
-            [link(1, "b.md", Some("c")), link(1, "../e", None), link(5, "", Some("i"))]
-        );
+        assert_eq!(links(text), [link(1, "b.md", Some("c")), link(1, "../e", None), link(5, "", Some("i"))]);
     }
 
     #[test]

@@ -99,7 +99,8 @@ fn parsed(level: usize, rest: &str) -> Option<LogLine> {
             ',' if nested == 0 && !quoted => arguments.push(std::mem::take(&mut argument).trim().to_owned()),
             _ => {
                 if !quoted {
-                    nested += i32::from(matches!(letter, '(' | '[' | '{')) - i32::from(matches!(letter, ')' | ']' | '}'));
+                    nested +=
+                        i32::from(matches!(letter, '(' | '[' | '{')) - i32::from(matches!(letter, ')' | ']' | '}'));
                 }
                 argument.push(letter);
             }

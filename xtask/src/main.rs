@@ -17,6 +17,8 @@ mod links;
 mod load;
 mod log_lines;
 mod loom;
+mod notices;
+mod package;
 mod packages;
 mod peers;
 mod plan;
@@ -63,11 +65,16 @@ enum Task {
         /// Only check that it is up to date
         #[arg(long)]
         check: bool,
+        /// A binary of these sources, instead of making a release build
+        #[arg(long, value_parser = install::absolute)]
+        quire: Option<PathBuf>,
     },
     /// Put the documents together as a book, and build it where mdBook is installed
     Book,
     /// Copy the release build (quire, the libraries, quire.h, quire.pc) to where programs and compilers look for it
     Install(install::Places),
+    /// Make a Debian package, one of its debug symbols, and a tarball
+    Package(package::Choice),
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {
         /// Seconds for each target
@@ -126,9 +133,10 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(),
         Task::Tidy => tidy::run(),
         Task::Bench { args } => steps::release_binary().and_then(|quire| steps::bench(&quire, &args)),
-        Task::Docs { check } => docs::run(check),
+        Task::Docs { check, quire } => docs::run(check, quire),
         Task::Book => book::run(),
         Task::Install(places) => install::run(&places),
+        Task::Package(choice) => package::run(&choice),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { only, rounds, log_rounds, mount_rounds, sqlite_rounds } => {
             let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds, sqlite: sqlite_rounds };
