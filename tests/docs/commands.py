@@ -3,7 +3,7 @@
 A block that begins with ```console holds commands behind "$ " and what they print; "…" stands for anything. The blocks of a page are one
 session of bash in an empty folder. Ports of the pages stand for free ones, so that no server of this machine is disturbed.
 
-Relies on Debian's redis-server and redis-tools.
+Relies on Debian's redis-server, redis-tools and, where a page mounts, FUSE.
 """
 
 import contextlib
@@ -150,6 +150,11 @@ class Session:
         raise AssertionError(f"no server answers after {LIMIT_S} s: {command}")
 
     def close(self):
+        # A page that ended early has left its mount, whose daemon is in no group of ours.
+        with open("/proc/self/mounts", encoding="utf-8") as file:
+            left = [line.split()[1] for line in file if line.split()[1].startswith(self.folder + "/")]
+        for path in left:
+            subprocess.run([os.path.join(self.aside, "quire"), "unmount", "--lazy", path], check=False, timeout=LIMIT_S)
         # The group is bash's own: it holds what the page has started and nothing else.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.bash.pid, signal.SIGKILL)
@@ -162,6 +167,8 @@ def run_page(page, options):
     with open(os.path.join(ROOT, page), encoding="utf-8") as file:
         listed = commands(file.read())
     assert listed, "a block has no command"
+    needs_fuse = any("quire mount" in command for _, command, _ in listed)
+    harness.skip_unless(not needs_fuse or os.access("/dev/fuse", os.W_OK), "takes FUSE")
     with harness.scratch() as folder:
         session = Session(options.quire, folder)
         try:

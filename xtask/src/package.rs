@@ -64,7 +64,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     let depends = format!("quire (= {version})");
     Control { name: "quire-dbgsym", version: &version, depends, root: &symbols }.write(&[], "")?;
     for folder in [&root, &symbols] {
-        run_tool("dpkg-deb", &["--root-owner-group", "-Zxz", "--build", text(folder)?, text(&choice.out)?])?;
+        run_tool("dpkg-deb", &["--root-owner-group", "-Zxz", "-z3", "--build", text(folder)?, text(&choice.out)?])?;
     }
     tarball(&root, &choice.out)?;
     std::fs::remove_dir_all(&work)?;
