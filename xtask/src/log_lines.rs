@@ -58,11 +58,26 @@ pub fn text() -> anyhow::Result<String> {
         }
         for line in lines {
             let fields: Vec<String> = line.fields.iter().map(|field| format!("`{field}`")).collect();
-            let message = line.message.replace('|', "\\|");
+            let message = shown(&line.message);
             let _ = writeln!(text, "| {} | {message} | {} |", LEVELS[line.level].0, fields.join(", "));
         }
     }
     Ok(text)
+}
+
+/// The message as a reader meets it: "…" for what differs each time.
+fn shown(message: &str) -> String {
+    let mut text = String::new();
+    for (index, part) in message.split('{').enumerate() {
+        let part = if index == 0 {
+            part
+        } else {
+            text.push('…');
+            part.split_once('}').map_or(part, |(_, rest)| rest)
+        };
+        text.push_str(&part.replace('|', "\\|"));
+    }
+    text
 }
 
 /// The lines that a source writes, its tests aside.
@@ -149,6 +164,11 @@ mod tests {
                 line(2, "goodbye", &[]),
             ]
         );
+    }
+
+    #[test]
+    fn what_differs_each_time_is_three_dots() {
+        assert_eq!((shown("{} of {name}: a|b"), shown("none")), ("… of …: a\\|b".to_owned(), "none".to_owned()));
     }
 
     #[test]
