@@ -5,9 +5,8 @@ set -eu
 old=$1 new=$2 port=$3
 fail() { echo "FAIL: $*"; exit 1; }
 has() { grep -q -- "$2" <<< "$1" || fail "no \"$2\" in: $1"; }
-as_quire() { setpriv --reuid quire --regid quire --init-groups --inh-caps=-all --bounding-set=-all "$@"; }
 start() {
-    as_quire /usr/bin/quire serve /etc/quire/quire.conf --port "$port" > /var/log/quire/out.log 2>&1 &
+    setpriv --reuid quire --regid quire --init-groups --inh-caps=-all --bounding-set=-all /usr/bin/quire serve /etc/quire/quire.conf --port "$port" > /var/log/quire/out.log 2>&1 &
     server=$!
     for _ in $(seq 600); do
         if redis-cli -p "$port" ping 2> /dev/null | grep -q PONG; then return; fi
