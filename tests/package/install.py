@@ -1,5 +1,7 @@
 """The Debian package: made from what was built, then installed, used, upgraded, removed and purged.
 
+`cargo xtask test` does not run this yet, as packing takes minutes on a busy machine: start it by hand.
+
 Relies on root, dpkg and an overlay over this system's root directory: nothing of the trial touches the system itself.
 """
 

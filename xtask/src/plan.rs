@@ -18,11 +18,10 @@ const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// The fuzz targets are run on so many times the inputs that `cargo test` tries. A number and not a time: what a slow machine finds a fast one finds.
 const FUZZ_TIMES: &str = "10";
 /// Folders of Python tests, and how long one file of each may take.
-const FOLDERS: [(&str, Duration); 8] = [
+const FOLDERS: [(&str, Duration); 7] = [
     ("tests/clients", Duration::from_secs(180)),
     ("tests/compat", Duration::from_secs(300)),
     ("tests/docs", Duration::from_secs(180)),
-    ("tests/package", Duration::from_secs(600)),
     ("tests/crash", Duration::from_secs(300)),
     ("tests/preload", Duration::from_secs(300)),
     ("tests/sqlite", Duration::from_secs(300)),
