@@ -29,7 +29,7 @@ pub struct Places {
 }
 
 /// Words on the command line are relative to where the user is; tasks run elsewhere.
-fn absolute(word: &str) -> std::io::Result<PathBuf> {
+pub fn absolute(word: &str) -> std::io::Result<PathBuf> {
     std::path::absolute(word)
 }
 
@@ -37,6 +37,16 @@ impl Places {
     /// All below `prefix`.
     pub fn below(prefix: PathBuf) -> Self {
         Self { prefix, libdir: None, destdir: None }
+    }
+
+    /// Those of a distribution's package, with all files below `root` meanwhile.
+    pub fn packed(root: &Path, libdir: PathBuf) -> Self {
+        Self { prefix: "/usr".into(), libdir: Some(libdir), destdir: Some(root.to_owned()) }
+    }
+
+    /// Where a library lies now.
+    pub fn library(&self, name: &str) -> PathBuf {
+        self.real(&self.lib().join(name))
     }
 
     fn lib(&self) -> PathBuf {
@@ -54,10 +64,14 @@ impl Places {
 
 /// Installs everything.
 pub fn run(places: &Places) -> anyhow::Result<()> {
-    let built = steps::target_dir()?.join("release");
-    check(&built, &["quire", "libquire.so", "libquire.a"])?;
+    run_from(&steps::target_dir()?.join("release"), places)
+}
+
+/// Installs what was built in `built`.
+pub fn run_from(built: &Path, places: &Places) -> anyhow::Result<()> {
+    check(built, &["quire", "libquire.so", "libquire.a"])?;
     put(&built.join("quire"), &places.real(&places.prefix.join("bin/quire")), 0o755)?;
-    library(places)?;
+    library_from(built, places)?;
     for name in ["libquire_preload.so", "libquire_sqlite.so"] {
         let file = built.join(name);
         if file.is_file() {
@@ -74,8 +88,11 @@ pub fn run(places: &Places) -> anyhow::Result<()> {
 
 /// Installs what programs are compiled with.
 pub fn library(places: &Places) -> anyhow::Result<()> {
-    let built = steps::target_dir()?.join("release");
-    check(&built, &["libquire.so", "libquire.a"])?;
+    library_from(&steps::target_dir()?.join("release"), places)
+}
+
+fn library_from(built: &Path, places: &Places) -> anyhow::Result<()> {
+    check(built, &["libquire.so", "libquire.a"])?;
     let lib = places.real(&places.lib());
     let name = format!("libquire.so.{VERSION}");
     put(&built.join("libquire.so"), &lib.join(&name), 0o755)?;

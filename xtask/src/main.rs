@@ -3,6 +3,7 @@
 //! Relies on cargo having started it, so that `CARGO_MANIFEST_DIR` tells where the workspace lies; every task runs from
 //! the workspace's root.
 
+mod book;
 mod c_api;
 mod crashes;
 mod docs;
@@ -13,8 +14,12 @@ mod header;
 mod impls;
 mod install;
 mod layers;
+mod links;
 mod load;
+mod log_lines;
 mod loom;
+mod notices;
+mod package;
 mod packages;
 mod peers;
 mod plan;
@@ -57,14 +62,21 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Write COMPAT.md anew from the table of command specifications, and quire.h from the sources of the C API
+    /// Write anew what is made from the sources: COMPAT.md, quire.h, docs/info.md, docs/log-lines.md
     Docs {
         /// Only check that it is up to date
         #[arg(long)]
         check: bool,
+        /// A binary of these sources, instead of making a release build
+        #[arg(long, value_parser = install::absolute)]
+        quire: Option<PathBuf>,
     },
+    /// Put the documents together as a book, and build it where mdBook is installed
+    Book,
     /// Copy the release build (quire, the libraries, quire.h, quire.pc) to where programs and compilers look for it
     Install(install::Places),
+    /// Make a Debian package, one of its debug symbols, and a tarball
+    Package(package::Choice),
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {
         /// Seconds for each target
@@ -123,8 +135,10 @@ fn main() -> ExitCode {
         Task::Layers => layers::run(),
         Task::Tidy => tidy::run(),
         Task::Bench { args } => steps::release_binary().and_then(|quire| steps::bench(&quire, &args)),
-        Task::Docs { check } => docs::run(check),
+        Task::Docs { check, quire } => docs::run(check, quire),
+        Task::Book => book::run(),
         Task::Install(places) => install::run(&places),
+        Task::Package(choice) => package::run(&choice),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { only, rounds, log_rounds, mount_rounds, sqlite_rounds } => {
             let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds, sqlite: sqlite_rounds };

@@ -18,9 +18,10 @@ const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// The fuzz targets are run on so many times the inputs that `cargo test` tries. A number and not a time: what a slow machine finds a fast one finds.
 const FUZZ_TIMES: &str = "10";
 /// Folders of Python tests, and how long one file of each may take.
-const FOLDERS: [(&str, Duration); 6] = [
+const FOLDERS: [(&str, Duration); 7] = [
     ("tests/clients", Duration::from_secs(180)),
     ("tests/compat", Duration::from_secs(300)),
+    ("tests/docs", Duration::from_secs(180)),
     ("tests/crash", Duration::from_secs(300)),
     ("tests/preload", Duration::from_secs(300)),
     ("tests/sqlite", Duration::from_secs(300)),
@@ -125,7 +126,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
                 built.map(|_| Tally::one())
             })
         },
-        Step::check("docs --check", || docs::run(true)),
+        Step::check("docs --check", || docs::run(true, None)),
         Step::new("C API", |_| c_api::run()),
     ];
     for (folder, limit) in FOLDERS {

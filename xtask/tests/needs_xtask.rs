@@ -7,7 +7,7 @@ use std::path::Path;
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     println!("\nnot run by `cargo test`, but by `cargo xtask test` (they need the release binary or other programs):");
-    for folder in ["tests/clients", "tests/compat", "tests/crash", "tests/preload"] {
+    for folder in ["tests/clients", "tests/compat", "tests/docs", "tests/crash", "tests/preload"] {
         let Ok(entries) = std::fs::read_dir(root.join(folder)) else { continue };
         let mut names: Vec<String> =
             entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

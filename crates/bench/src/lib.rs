@@ -25,6 +25,7 @@ pub mod machine;
 pub mod measure;
 pub mod memory;
 pub mod null_server;
+pub mod picture;
 pub mod process;
 pub mod progress;
 pub mod quick;
@@ -64,6 +65,7 @@ pub fn command() -> Command {
     command
         .subcommand(Command::new("list").about("Name all experiments, a line each"))
         .subcommand(tables::TablesArgs::augment_args(Command::new("tables")).about(tables::ABOUT))
+        .subcommand(picture::PictureArgs::augment_args(Command::new("picture")).about(picture::ABOUT))
         // The experiments start this program again under a memory limit; that is not for people.
         .subcommand(Command::new(fastmap::CHILD).hide(true))
         .subcommand(Command::new(dbio::CHILD).hide(true))
@@ -79,6 +81,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let done = match matches.subcommand() {
         Some(("list", _)) => quire_sys::out!("{}", listed()).map_err(anyhow::Error::from),
         Some(("tables", matches)) => tables::run(&tables::TablesArgs::from_arg_matches(matches)?),
+        Some(("picture", matches)) => picture::run(&picture::PictureArgs::from_arg_matches(matches)?),
         Some((fastmap::CHILD, _)) => fastmap::serve(),
         Some((dbio::CHILD, _)) => dbio::serve(),
         Some((zread::CHILD, _)) => zread::serve(),
@@ -94,7 +97,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// All experiments and what becomes of their results, a line each.
 fn listed() -> String {
-    let lines = EXPERIMENTS.iter().map(|entry| (entry.name, entry.about)).chain([("tables", tables::ABOUT)]);
+    let lines = EXPERIMENTS
+        .iter()
+        .map(|entry| (entry.name, entry.about))
+        .chain([("tables", tables::ABOUT), ("picture", picture::ABOUT)]);
     let width = lines.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, about) in lines {
@@ -110,7 +116,7 @@ mod tests {
     #[test]
     fn the_list_has_a_line_for_every_experiment() {
         let text = listed();
-        assert_eq!(text.lines().count(), EXPERIMENTS.len() + 1);
+        assert_eq!(text.lines().count(), EXPERIMENTS.len() + 2);
         assert!(text.lines().all(|line| line.len() < 120), "{text}");
         for entry in EXPERIMENTS {
             let own = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(entry.name));
@@ -139,6 +145,7 @@ mod tests {
             "bench zread --parts leases --file 64 --json x",
             "bench zread --quick --parts sizes,threads,mixed,video,web,neighbours,fio,nginx --plot y",
             "bench tables --from x",
+            "bench picture --from x --out y",
             "bench list",
         ] {
             if let Err(refused) = command().try_get_matches_from(words.split(' ')) {

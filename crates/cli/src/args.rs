@@ -68,8 +68,16 @@ pub fn command() -> Command {
         .subcommand(quire_bench::command())
         .subcommand(
             Command::new("docs")
-                .about("Print documents that are made from the program's own tables")
-                .arg(Arg::new("document").required(true).value_parser(["compat"])),
+                .about("Print documents that are made from the program's own tables, or write manual pages and completions")
+                .arg(Arg::new("document").required(true).value_parser(["compat", "info", "man", "completions"]))
+                .arg(
+                    Arg::new("out")
+                        .long("out")
+                        .value_name("DIR")
+                        .value_parser(value_parser!(PathBuf))
+                        .required_if_eq_any([("document", "man"), ("document", "completions")])
+                        .help("Where manual pages and completions are written"),
+                ),
         )
 }
 

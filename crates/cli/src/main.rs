@@ -7,6 +7,7 @@
 mod args;
 mod banner;
 mod clone;
+mod docs;
 mod doctor;
 mod doctor_preload;
 mod image;
@@ -45,9 +46,7 @@ fn main() -> ExitCode {
             .map_err(anyhow::Error::from)
             .and_then(|args| quire_bench::measure::run(&args))
             .map(|()| ExitCode::SUCCESS),
-        Some(("docs", _)) => quire_sys::out!("{}", quire_server::compat_markdown())
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(anyhow::Error::from),
+        Some(("docs", matches)) => docs::run(matches),
         _ => unreachable!("a command is required and all are listed above"),
     };
     let done = done.and_then(|code| output::finish().map(|()| code).map_err(anyhow::Error::from));

@@ -191,9 +191,27 @@ fn help_teaches_and_docs_are_printed() {
     let help = printed(&["serve", "--help"]);
     assert!(help.contains("--checkpoint-max-extra-memory") && help.contains("QUIRE_PORT"), "{help}");
     assert!(printed(&["docs", "compat"]).starts_with("# Compatibility\n"));
+    assert!(printed(&["docs", "info"]).starts_with("# Fields of INFO\n"));
     assert_eq!(printed(&["--version"]), format!("quire {}\n", env!("CARGO_PKG_VERSION")));
     let output = run(&["serv"]);
     assert!(complaint(&output).contains("serve"), "{}", complaint(&output));
+}
+
+#[test]
+fn manual_pages_and_completions_have_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    for name in ["man", "completions"] {
+        assert!(complaint(&run(&["docs", name])).contains("--out"), "{name}");
+        assert_eq!(printed(&["docs", name, "--out", out]), "");
+    }
+    let text =
+        |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(text("quire.1").contains("quire\\-serve(1)") && text("quire-image-verify.1").contains(".SH SYNOPSIS"));
+    assert!(text("quire-serve.1").contains("checkpoint\\-max\\-extra\\-memory"));
+    for shell in ["quire.bash", "_quire", "quire.fish"] {
+        assert!(text(shell).contains("unmount") && text(shell).contains("checkpoint-compression"), "{shell}");
+    }
 }
 
 /// What commands print on standard output; each of them ends by itself.
@@ -201,6 +219,7 @@ const PRINTING: &[&[&str]] = &[
     &["doctor"],
     &["doctor", "--json"],
     &["docs", "compat"],
+    &["docs", "info"],
     &["bench", "list"],
     &["--help"],
     &["serve", "--help"],

@@ -24,6 +24,7 @@ pub mod event_classes;
 pub mod file_identity;
 pub mod glob;
 pub mod info;
+pub mod info_fields;
 pub mod latency;
 pub mod leftover_logs;
 pub mod lock_file;
@@ -46,6 +47,7 @@ pub mod stats;
 pub mod table;
 
 pub use compat::compat_markdown;
+pub use info_fields::info_markdown;
 
 /// The version of Redis whose behaviour the server follows; clients decide by it what they may use.
 pub const COMPATIBLE_VERSION: &str = "7.2.6";

@@ -1,0 +1,74 @@
+#!/bin/bash
+# The path of a new user with the packages OLD and NEW, on this Debian: install, start, load, save, upgrade over the data, restart, remove, purge.
+# Runs as root in a root directory that may be thrown away; the server gets the port PORT.
+set -eu
+old=$1 new=$2 port=$3
+fail() { echo "FAIL: $*"; exit 1; }
+has() { grep -q -- "$2" <<< "$1" || fail "no \"$2\" in: $1"; }
+start() {
+    setpriv --reuid quire --regid quire --init-groups --inh-caps=-all --bounding-set=-all /usr/bin/quire serve /etc/quire/quire.conf --port "$port" > /var/log/quire/out.log 2>&1 &
+    server=$!
+    for _ in $(seq 600); do
+        if redis-cli -p "$port" ping 2> /dev/null | grep -q PONG; then return; fi
+        kill -0 $server 2> /dev/null || fail "the server ended: $(cat /var/log/quire/out.log)"
+        sleep 0.1
+    done
+    fail "the server does not answer"
+}
+
+echo "# install"
+told=$(dpkg -i "$old" 2>&1)
+has "$told" "systemctl enable --now quire"
+[ "$(stat -c '%U:%G %a' /etc/quire/quire.conf)" = "root:quire 640" ] || fail "the configuration may be read by all"
+[ "$(stat -c '%U %a' /var/lib/quire)" = "quire 750" ] || fail "the data directory"
+[ "$(dpkg-deb --contents "$old" | awk '{print $2}' | sort -u)" = root/root ] || fail "files of others"
+for file in /usr/share/man/man1/quire-serve.1.gz /usr/share/bash-completion/completions/quire /usr/lib/systemd/system/quire.service \
+    /usr/share/doc/quire/copyright /usr/share/doc/quire/README.md /etc/logrotate.d/quire; do
+    [ -s "$file" ] || fail "no $file"
+done
+grep -q '^clap ' /usr/share/doc/quire/copyright || fail "the licences of others"
+quire doctor > /dev/null
+units=$(systemd-analyze verify /usr/lib/systemd/system/quire.service /usr/lib/systemd/system/quire-mount@.service 2>&1 | grep -v "Command 'man " || true)
+[ -z "$units" ] || fail "units: $units"
+readelf -S /usr/bin/quire | grep -q gnu_debuglink || fail "no link to debug symbols"
+if readelf -S /usr/bin/quire | grep -q debug_info; then fail "the binary is not stripped"; fi
+
+echo "# a C program"
+cat > /tmp/trial.c <<'C'
+#include <quire.h>
+int main(void) { quire_range *range; return quire_range_create(1 << 21, QUIRE_BEST, NULL, &range) == QUIRE_OK ? 0 : 1; }
+C
+cc -o /tmp/trial /tmp/trial.c $(pkg-config --cflags --libs quire)
+/tmp/trial || fail "the library"
+
+echo "# start, load, save"
+echo "maxclients 500" >> /etc/quire/quire.conf
+start
+redis-benchmark -p "$port" -n 20000 -r 20000 -d 100 -P 16 -t set -q > /dev/null
+redis-cli -p "$port" set greeting hello > /dev/null
+keys=$(redis-cli -p "$port" dbsize)
+[ "$(redis-cli -p "$port" save)" = OK ] || fail "SAVE"
+[ "$(stat -c '%U' /var/lib/quire/dump.quire)" = quire ] || fail "the image's owner"
+
+echo "# upgrade while it serves"
+told=$(dpkg -i "$new" 2>&1)
+grep -q "maxclients 500" /etc/quire/quire.conf || fail "the upgrade has lost a setting"
+[ "$(redis-cli -p "$port" get greeting)" = hello ] || fail "the old server does not serve any more"
+redis-cli -p "$port" set late yes > /dev/null
+kill -TERM $server && wait $server
+start
+[ "$(redis-cli -p "$port" get late)" = yes ] || fail "SIGTERM has not saved"
+[ "$(redis-cli -p "$port" dbsize)" = $((keys + 1)) ] || fail "keys are missing"
+[ "$(redis-cli -p "$port" config get maxclients | tail -1)" = 500 ] || fail "the setting is not in force"
+kill -TERM $server && wait $server
+
+echo "# remove and purge"
+told=$(dpkg -r quire 2>&1)
+has "$told" "the data stays in /var/lib/quire"
+[ ! -e /usr/bin/quire ] && [ -s /var/lib/quire/dump.quire ] && [ -s /etc/quire/quire.conf ] || fail "remove"
+dpkg -P quire > /dev/null 2>&1
+for path in /var/lib/quire /var/log/quire /etc/quire /etc/logrotate.d/quire /usr/share/doc/quire; do
+    [ ! -e $path ] || fail "$path is left: $(find $path)"
+done
+if getent passwd quire > /dev/null; then fail "the user is left"; fi
+echo "# done"
