@@ -109,6 +109,7 @@ impl Origin for ForkOrigin {
 mod tests {
     use super::*;
     use crate::fork_child::{CONFUSED, SPEECHLESS};
+    use crate::fork_child::{GIVE_BACK, READ, request};
     use crate::origin::{TAKE_BYTES, ViewError};
     use crate::page::PAGE_SIZE;
     use quire_sys::map;

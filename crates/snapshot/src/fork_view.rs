@@ -52,10 +52,10 @@ pub(crate) struct Connection {
     /// Bytes before it are given back: `taken`, but for a part of a huge page.
     given_back: usize,
     /// The child's page map, once it was asked for.
-    pagemap: Option<Pagemap>,
+    pub(crate) pagemap: Option<Pagemap>,
     /// Whether a page that has no entry in the page map reads as zero, in all of the range: it is mapped, no file's and not shared.
     /// Asked of the child itself, whose mappings stay what they were at the cut.
-    is_anonymous: Option<bool>,
+    pub(crate) is_anonymous: Option<bool>,
 }
 
 /// Whether all of a range is mapped in the process `pid`, as private memory of no file.
@@ -162,7 +162,12 @@ impl Connection {
     }
 
     /// One request and its answer, which fills `answer` exactly.
-    fn ask(&mut self, request: &[u8], carried: Option<BorrowedFd<'_>>, answer: &mut [u8]) -> Result<(), ViewError> {
+    pub(crate) fn ask(
+        &mut self,
+        request: &[u8],
+        carried: Option<BorrowedFd<'_>>,
+        answer: &mut [u8],
+    ) -> Result<(), ViewError> {
         if let Some(reason) = &self.gone {
             return Err(ViewError::Gone(reason.clone()));
         }
