@@ -8,6 +8,7 @@ mod args;
 mod banner;
 mod clone;
 mod doctor;
+mod doctor_file;
 mod doctor_preload;
 mod image;
 mod image_copy;
