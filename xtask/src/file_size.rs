@@ -32,6 +32,13 @@ const NOUNS: &[&str] = &[
     "crates/store/src/table/check.rs",
     // What sets are combined by.
     "crates/store/src/value/set/algebra.rs",
+    // Two families of commands; what they share is another one.
+    "crates/server/src/cmd/blocking_lists.rs",
+    "crates/server/src/cmd/blocking_zsets.rs",
+    // Where an image lies that the user names, for the command and for copies.
+    "crates/cli/src/image_path.rs",
+    // The macro of this name.
+    "crates/peers/src/functions.rs",
     // How the arguments of several families of commands name a range.
     "crates/server/src/cmd/range.rs",
     // The file that all trials of one size of the data use.

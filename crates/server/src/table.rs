@@ -50,10 +50,8 @@ pub const DANGEROUS: Flags = 1 << 16;
 pub const NO_MANDATORY_KEYS: Flags = 1 << 17;
 /// Counted as concerning connections by ACL categories, whatever its family.
 pub const CONNECTION: Flags = 1 << 18;
-/// Sent to replicas though it changes no data.
-pub const MAY_REPLICATE: Flags = 1 << 24;
 /// A client of RESP2 that listens to channels may send it.
-pub const WHILE_SUBSCRIBED: Flags = 1 << 25;
+pub const WHILE_SUBSCRIBED: Flags = 1 << 24;
 /// Counted as concerning the keyspace by ACL categories, whatever its family.
 pub const KEYSPACE: Flags = 1 << 19;
 

@@ -12,7 +12,6 @@ mod charts;
 mod comparison;
 mod counters;
 mod figures;
-mod open_store;
 mod peer_stores;
 mod results;
 mod scale;

@@ -12,15 +12,15 @@ use anyhow::Context;
 use quire_rng::{SplitMix64, mix};
 use quire_sys::buffer::Buffer;
 
-use super::candidate::{OpenStore, StoreSpec, StoreWorkload};
-use super::open_store::with_store;
-use super::tpcc;
+use super::candidate::{Candidate, OpenStore, StoreSpec, StoreWorkload, open_pages};
 use super::trial_spec::{TrialSpec, TrialWork};
+use super::{counters, peer_stores, tpcc};
 use crate::fastmap::kv::store::KvStore;
+use crate::fastmap::kv::tree::Tree;
 use crate::fastmap::kv::ycsb::{self, Ycsb, YcsbWorkload};
 use crate::fastmap::pages::Counters;
 use crate::fastmap::phase_stats::{PhaseStats, PhaseTimer, histogram};
-use crate::fastmap::testbed::PAGE_BYTES;
+use crate::fastmap::testbed::{PAGE_BYTES, Testbed};
 
 /// The loads that are measured, in their order.
 pub const LOADS: [YcsbWorkload; 2] = [YcsbWorkload::B, YcsbWorkload::A];
@@ -133,6 +133,28 @@ pub fn serve() -> anyhow::Result<()> {
         serde_json::from_str(&line).context("this experiment is started by `quire bench dbio` only")?;
     quire_sys::outln!("{}", serde_json::to_string(&spec.carry_out()?)?)?;
     Ok(())
+}
+
+/// Opens the store that `spec` tells of in the way of its candidate, and does `work` on it.
+///
+/// # Errors
+/// When it can't be opened so, or the work's own.
+fn with_store<W: StoreWorkload>(
+    spec: &StoreSpec,
+    testbed: &Testbed,
+    limit_bytes: u64,
+    work: W,
+) -> anyhow::Result<W::Out> {
+    if Candidate::ROCKSDB.contains(&spec.candidate) || spec.candidate == Candidate::Lmdb {
+        return peer_stores::with_store(spec, &testbed.path, work);
+    }
+    let pages = open_pages(spec.candidate, testbed, (spec.pool_bytes, limit_bytes), spec.compression)?;
+    let tree = Tree::open(&pages, spec.layout.as_ref().context("the pool's file has a tree")?)?;
+    work.run_on(&OpenStore {
+        store: &tree,
+        counters: &|| counters::counted(pages.pool()),
+        gauges: &|| counters::held(pages.pool(), pages.map()),
+    })
 }
 
 #[cfg(test)]

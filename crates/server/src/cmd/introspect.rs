@@ -25,7 +25,6 @@ const FLAG_NAMES: &[(Flags, &str)] = &[
     (NO_ASYNC_LOADING, "no_async_loading"),
     (NO_MULTI, "no_multi"),
     (ALLOW_BUSY, "allow_busy"),
-    (MAY_REPLICATE, "may_replicate"),
 ];
 
 const USAGE_NAMES: &[(KeyUse, &str)] = &[
@@ -285,7 +284,8 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::List => names.push("@list"),
         CommandGroup::SortedSet => names.push("@sortedset"),
         CommandGroup::Transactions => names.push("@transaction"),
-        CommandGroup::PubSub => names.push("@pubsub"),
+        CommandGroup::PubSub if spec.has(PUBSUB) => names.push("@pubsub"),
+        CommandGroup::PubSub => {}
         CommandGroup::Connection => names.push("@connection"),
         CommandGroup::Server if spec.has(CONNECTION) => names.push("@connection"),
         CommandGroup::Server if spec.has(KEYSPACE) => names.push("@keyspace"),

@@ -5,7 +5,7 @@ use crate::cmd::pubsub;
 use crate::table::*;
 
 const LISTENS: Flags = PUBSUB | NOSCRIPT | LOADING | STALE | WHILE_SUBSCRIBED;
-const SENDS: Flags = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
+const SENDS: Flags = PUBSUB | LOADING | STALE | FAST;
 const ASKS: Flags = PUBSUB | LOADING | STALE;
 const O_CHANNELS: &str = "O(N) where N is the number of channels to subscribe to.";
 const O_PATTERNS: &str = "O(N) where N is the number of patterns to subscribe to.";
@@ -24,7 +24,7 @@ pub static SPECS: &[CommandSpec] = &[
     pubsub(CommandSpec::new("psubscribe", -2, pubsub::psubscribe), "2.0.0", O_PATTERNS)
         .flags(LISTENS)
         .summary("Listens to the channels whose names match patterns.")
-        .args(&[Arg::pattern("pattern").multiple()]),
+        .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()]),
     pubsub(CommandSpec::new("publish", 3, pubsub::publish), "2.0.0", "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).")
         .flags(SENDS)
         .summary("Sends a message to a channel.")
