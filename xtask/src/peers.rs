@@ -136,6 +136,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "double_cached_share",
             "small_data_penalty",
             "auto_split_vs_best_swept",
+            "ycsb_b_vs_rocksdb",
+            "tpcc_best_vs_best",
+            "sqlite_tpcc_vs_stock",
         ],
     },
     Experiment {

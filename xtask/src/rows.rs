@@ -9,6 +9,7 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-rng", 0),
     ("quire-snapshot", 1),
     ("quire-device", 1),
+    ("quire-peers", 1),
     ("quire-arena", 2),
     ("quire-checkpoint", 2),
     ("quire-mdc", 2),

@@ -21,6 +21,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/preload/",
     "crates/capi/",
     "crates/sqlite/",
+    "crates/peers/",
 ];
 /// Where people read which crates these are.
 const CONTRIBUTING: &str = "CONTRIBUTING.md";

@@ -265,6 +265,14 @@ fn doctor() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Say instead whether libquire_preload.so can work in this program, and how to start it with it"),
         )
+        .arg(
+            Arg::new("file")
+                .long("file")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with("preload")
+                .help("Say instead how much of this file the system's page cache holds, and where in it"),
+        )
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(program) = matches.get_one::<PathBuf>("preload") {
         return crate::doctor_preload::run(program, matches.get_flag("json"));
     }
+    if let Some(file) = matches.get_one::<PathBuf>("file") {
+        return crate::doctor_file::run(file, matches.get_flag("json"));
+    }
     let dir = matches.get_one::<PathBuf>("dir").cloned().unwrap_or_else(|| PathBuf::from("."));
     let features = probe::all(&dir);
     let mechanisms: Vec<_> = quire_snapshot::support().into_iter().map(finding).collect();

@@ -9,6 +9,7 @@ mod banner;
 mod clone;
 mod docs;
 mod doctor;
+mod doctor_file;
 mod doctor_preload;
 mod image;
 mod image_copy;

@@ -257,3 +257,21 @@ fn a_full_device_is_reported() {
     let output = quire(&["image", "info", "/no/such/image"]).stderr(full()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn the_doctor_tells_what_the_page_cache_holds_of_a_file() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let path = dir.path().join("data");
+    std::fs::write(&path, vec![3; 1 << 20]).unwrap();
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let file = path.to_str().unwrap();
+    let json: serde_json::Value = serde_json::from_str(&printed(&["doctor", "--file", file, "--json"])).unwrap();
+    assert_eq!((&json["bytes"], &json["held_twice_bytes"]), (&(1 << 20).into(), &serde_json::Value::Null));
+    assert_eq!(json["cached_share_of_parts"].as_array().unwrap().len(), 64);
+    let cached = json["cached_bytes"].as_u64().unwrap();
+    assert!(cached > 0 && cached <= 1 << 20, "{json}");
+    let told = printed(&["doctor", "--file", file]);
+    assert!(told.contains("in the page cache") && told.contains("PRAGMA quire_stats"), "{told}");
+    let refused = run(&["doctor", "--file", dir.path().to_str().unwrap()]);
+    assert!(!refused.status.success() && complaint(&refused).contains(dir.path().to_str().unwrap()));
+}

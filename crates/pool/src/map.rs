@@ -234,12 +234,13 @@ impl Map {
 
     /// The pages won't be used soon: those that are clean and not in use are evicted. Returns how many.
     pub fn dont_need(&self, pages: Range<PageNo>) -> usize {
-        reclaim::evict_these(&self.handle.shared, &self.mapped, self.clamp(&pages))
+        let pages = self.clamp(&pages);
+        reclaim::evict_these(&self.handle.shared, &self.mapped, pages, reclaim::EvictionTarget::SecondTier)
     }
 
     /// Forgets what memory holds of `pages`, since the file was changed by another way: a read after this call gets them from the
-    /// file. Waits for threads that read one now. Pages that were changed here stay, and so do those of a map that uses
-    /// the second tier: its entries are not looked for.
+    /// file. Waits for threads that read one now. Pages that were changed here stay. What the second tier has of the pages is not used
+    /// any more.
     pub fn discard(&self, pages: Range<PageNo>) {
         reclaim::discard(&self.handle.shared, &self.mapped, self.clamp(&pages));
     }

@@ -19,7 +19,8 @@
 //!  63       32 31      22 21      11 10         9     8      7       6        5          4   3    2   0
 //!  [ version ][ leases  ][ shared  ][relocated][mark][ahead][queued][waiters][exclusive][touches][state]
 //! ```
-//! The version goes up whenever the bytes change or go: when an exclusive user leaves and when the page is evicted. All
+//! The version goes up whenever the bytes change or go: when an exclusive user leaves, when the page is evicted, and when an absent page is
+//! told to have other bytes ([`PageState::outdate`]). All
 //! zero is an absent page, so a state needs no setting up. A page that is being read has no shared locks: the number of its readahead
 //! queue is in their place.
 //!
@@ -376,6 +377,16 @@ impl PageState {
     pub fn end_evict(&self) -> DeferredWork {
         let end = |seen: StateSnapshot| Some((seen.0 & !(STATE | WAITERS) | ABSENT).wrapping_add(VERSION_ONE));
         Self::after(self.update(Ordering::Release, end), false)
+    }
+
+    /// The file has other bytes than the page had when it was evicted: its version goes up, so copies that were made of it are stale.
+    ///
+    /// # Errors
+    /// The page is not absent.
+    pub fn outdate(&self) -> Result<(), StateSnapshot> {
+        let outdated = |seen: StateSnapshot| (seen.0 & STATE == ABSENT).then_some(seen.0.wrapping_add(VERSION_ONE));
+        // A thread that reads the page from here on sees the version, and what its caller has done to the file before.
+        self.update(Ordering::AcqRel, outdated).map(drop)
     }
 
     /// The page's entry has been taken out of the queue of clean pages because the page isn't clean.

@@ -37,6 +37,11 @@ fn tier_of<'a>(shared: &'a PoolState, map: &MappedFile) -> Option<&'a SecondTier
     shared.tier.as_deref().filter(|_| map.options.use_tier && map.number < MOST_MAPS)
 }
 
+/// Whether pages of the map go to a second tier.
+pub(crate) fn has_tier(shared: &PoolState, map: &MappedFile) -> bool {
+    tier_of(shared, map).is_some()
+}
+
 /// *Evict-clean*: clean victims go to the second tier, without I/O.
 ///
 /// # Safety

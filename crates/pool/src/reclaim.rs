@@ -154,13 +154,27 @@ pub(crate) fn evict_from(shared: &PoolState, map: &MappedFile, home: usize, want
                 break;
             }
         }
-        give_back(shared, map, context.taken)
+        give_back(shared, map, context.taken, EvictionTarget::SecondTier)
     };
     map.while_open(work).unwrap_or(0)
 }
 
+/// What becomes of the bytes of evicted pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EvictionTarget {
+    /// They go to the second tier, if the map has one.
+    SecondTier,
+    /// They are forgotten: the file has others.
+    Nowhere,
+}
+
 /// Evicts the clean pages among `pages` that no thread has locked, whatever the policy thinks of them. Returns how many.
-pub(crate) fn evict_these(shared: &PoolState, map: &MappedFile, pages: impl Iterator<Item = u64>) -> usize {
+pub(crate) fn evict_these(
+    shared: &PoolState,
+    map: &MappedFile,
+    pages: impl Iterator<Item = u64>,
+    target: EvictionTarget,
+) -> usize {
     let mut count = 0;
     let mut taken = Vec::new();
     for page in pages {
@@ -169,22 +183,30 @@ pub(crate) fn evict_these(shared: &PoolState, map: &MappedFile, pages: impl Iter
             taken.push(page);
         }
         if taken.len() == quire_sys::advise::MOST_RANGES {
-            count += give_back(shared, map, std::mem::take(&mut taken));
+            count += give_back(shared, map, std::mem::take(&mut taken), target);
         }
     }
-    count += give_back(shared, map, taken);
+    count += give_back(shared, map, taken, target);
     forget_stale(map);
     count
 }
 
-/// Evicts `pages`, but for those that were changed: waits for threads that have one locked, or read it. The leases of a page keep the bytes
-/// that they see.
+/// Evicts `pages`, but for those that were changed, and makes what the second tier has of them stale: waits for threads that have one locked,
+/// or read it. The leases of a page keep the bytes that they see.
 pub(crate) fn discard(shared: &PoolState, map: &MappedFile, pages: Range<u64>) {
-    evict_these(shared, map, pages.clone());
+    evict_these(shared, map, pages.clone(), EvictionTarget::Nowhere);
+    let has_tier = paths::has_tier(shared, map);
     for page in pages {
         let is_gone =
             |seen: StateSnapshot| matches!(seen.status(), PageStatus::Absent | PageStatus::Dirty | PageStatus::Writing);
-        while !is_gone(map.state(page).load()) {
+        loop {
+            match map.state(page).load().status() {
+                PageStatus::Dirty | PageStatus::Writing => break,
+                PageStatus::Absent if !has_tier || map.state(page).outdate().is_ok() => break,
+                // A thread has begun to read the page meanwhile, from the second tier perhaps.
+                PageStatus::Absent => continue,
+                PageStatus::Reading | PageStatus::Evicting | PageStatus::Clean => {}
+            }
             // What is read ahead arrives when a thread sees to it.
             if let Some(number) = map.state(page).load().readahead_queue() {
                 completion::drive(shared, map, number, || map.state(page).load().readahead_queue() != Some(number));
@@ -194,7 +216,7 @@ pub(crate) fn discard(shared: &PoolState, map: &MappedFile, pages: Range<u64>) {
                 let is_idle = seen.status() == PageStatus::Clean && seen.shared() == 0 && !seen.is_exclusive();
                 is_gone(seen) || is_idle || seen.readahead_queue().is_some()
             });
-            if evict_these(shared, map, std::iter::once(page)) == 0 {
+            if evict_these(shared, map, std::iter::once(page), EvictionTarget::Nowhere) == 0 {
                 relocated_pages::detach(shared, map, page);
             }
         }
@@ -243,18 +265,21 @@ impl ResidentPages for EvictionContext<'_> {
     }
 }
 
-/// Pages are about to go, their bytes still in place.
+/// Pages are about to go to `target`, their bytes still in place.
 ///
 /// # Safety
 /// The caller has claimed the pages by `begin_evict`.
-unsafe fn retire(shared: &PoolState, map: &MappedFile, pages: &[u64]) {
+unsafe fn retire(shared: &PoolState, map: &MappedFile, pages: &[u64], target: EvictionTarget) {
     map.counters.add(PoolCounter::Evicted, pages.len());
+    if target == EvictionTarget::Nowhere {
+        return;
+    }
     // SAFETY: `retire`'s caller has claimed the pages by `begin_evict`, which is what `evict_clean` demands.
     unsafe { paths::evict_clean(shared, map, pages) };
 }
 
 /// Gives the memory of claimed pages back, and their credits. Returns how many credits.
-fn give_back(shared: &PoolState, map: &MappedFile, mut pages: Vec<u64>) -> usize {
+fn give_back(shared: &PoolState, map: &MappedFile, mut pages: Vec<u64>, target: EvictionTarget) -> usize {
     if pages.is_empty() {
         return 0;
     }
@@ -262,7 +287,7 @@ fn give_back(shared: &PoolState, map: &MappedFile, mut pages: Vec<u64>) -> usize
     // In order, so that neighbours make one range.
     pages.sort_unstable();
     // SAFETY: `EvictionContext::take` and `evict_these` have claimed all of them by `begin_evict`.
-    unsafe { retire(shared, map, &pages) };
+    unsafe { retire(shared, map, &pages, target) };
     // SAFETY: `begin_evict` has claimed the pages for this thread while no thread had them locked. An optimistic reader reads
     // zeros from now on, and its `validate` fails.
     let discarded = unsafe { map.frames.discard(&pages) };

@@ -337,7 +337,7 @@ fn settings() -> impl Strategy<Value = Setting> {
     let page_bytes = prop_oneof![3 => Just(PAGE), 1 => Just(4 * PAGE), 1 => Just(16 * PAGE)];
     // Fewer than 16 pages are no second tier.
     let tier_pages = prop_oneof![1 => Just(0), 3 => 16..80usize];
-    let compression = prop_oneof![Just(TierCompression::Lz4), Just(TierCompression::None)];
+    let compression = prop_oneof![Just(TierCompression::Lz4), Just(TierCompression::Zstd), Just(TierCompression::None)];
     let pool = (8..64usize, page_bytes, 0..MOST_PAGES as usize * PAGE, any::<bool>());
     (pool, tier_pages, compression, any::<bool>()).prop_map(
         |((budget_pages, page_bytes, len, evicts_always), tier_pages, compression, page_cache)| Setting {

@@ -5,11 +5,20 @@ mod common;
 use std::sync::Arc;
 
 use common::{PAGE, number, numbered, plain_map, put_number, small_config, tier};
-use quire_device::Device;
+use quire_device::{Device, Direction, Directory, Extent, Transfer};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, PoolStats, TransparentMap};
 use quire_rng::SplitMix64;
+use quire_sys::buffer::Buffer;
 
 const PAGES: u64 = 64;
+
+/// Puts another number at the start of a page of the file, past the pool.
+fn rewrite(elsewhere: &dyn Device, page: u64, value: u64) {
+    let mut buffer = Buffer::new(PAGE).unwrap();
+    buffer[..8].copy_from_slice(&value.to_le_bytes());
+    let extents = vec![Extent { offset: page * PAGE as u64, start: 0, len: PAGE }];
+    elsewhere.run(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 }).unwrap();
+}
 
 /// A pool for all pages of the file beside a second tier for all of them, and a map.
 fn tiered() -> (Arc<Pool>, Arc<dyn Device>, Map) {
@@ -293,4 +302,58 @@ fn threads_that_read_change_and_evict_see_every_page_as_it_was_left() {
     map.sync().unwrap();
     (0..PAGES).for_each(|page| assert_eq!(number(&map, page) % PAGES, page));
     assert!(pool.stats().paths.read_tier > 0);
+}
+
+#[test]
+fn what_is_discarded_comes_from_the_file_whatever_the_tier_had_of_it() {
+    let (memory, device) = numbered(PAGES);
+    let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(128) }).unwrap();
+    let map = plain_map(&pool, device);
+    let elsewhere = memory.open_to_write("numbered").unwrap();
+    read_all(&map);
+    pool.evict(usize::MAX);
+    // Half of the pages are in the pool again, and in the tier still; the others are in the tier only.
+    (0..PAGES / 2).for_each(|page| assert_eq!(number(&map, page), page));
+    for page in 0..PAGES {
+        rewrite(&*elsewhere, page, page + 1000);
+    }
+    map.discard(PageNo(0)..PageNo(PAGES));
+    let before = pool.stats();
+    (0..PAGES).for_each(|page| assert_eq!(number(&map, page), page + 1000));
+    assert_eq!(since(&pool, &before).1, PAGES);
+    // What the file has now goes to the tier as ever.
+    pool.evict(usize::MAX);
+    (0..PAGES).for_each(|page| assert_eq!(number(&map, page), page + 1000));
+    assert_eq!(since(&pool, &before).1, PAGES);
+}
+
+#[test]
+fn threads_that_read_and_evict_never_bring_back_what_was_discarded() {
+    let (memory, device) = numbered(PAGES);
+    let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(16) }).unwrap();
+    let map = plain_map(&pool, device);
+    let elsewhere = memory.open_to_write("numbered").unwrap();
+    std::thread::scope(|threads| {
+        for thread in 0..3u64 {
+            let (map, pool) = (&map, &pool);
+            threads.spawn(move || {
+                let mut rng = SplitMix64::new(thread);
+                for step in 0..3000u64 {
+                    number(map, rng.next_u64() % PAGES);
+                    if step % 31 == thread {
+                        pool.evict(8);
+                    }
+                }
+            });
+        }
+        // Another way to the file, whose bytes this thread alone writes and discards.
+        for round in 1..200u64 {
+            let page = round % PAGES;
+            rewrite(&*elsewhere, page, page + round * PAGES);
+            map.discard(PageNo(page)..PageNo(page + 1));
+            assert_eq!(number(&map, page), page + round * PAGES);
+            map.dont_need(PageNo(page)..PageNo(page + 1));
+            assert_eq!(number(&map, page), page + round * PAGES);
+        }
+    });
 }

@@ -61,6 +61,14 @@ fn stats(database: &Database) -> String {
         line("pool_misses", stats.misses);
         line("pool_evicted_pages", stats.evicted);
         line("pool_written_pages", stats.written);
+        line("read_tier", stats.paths.read_tier);
+        line("read_cached", stats.paths.read_cached);
+        line("read_direct", stats.paths.read_direct);
+        line("evict_clean", stats.paths.evict_clean);
+        let tier = pool.tier_stats();
+        line("tier_limit_bytes", tier.limit_bytes);
+        line("tier_held_bytes", tier.held_bytes);
+        line("tier_resident_bytes", tier.resident_bytes);
     }
     text
 }

@@ -80,7 +80,7 @@ impl Registry {
             return Ok(Arc::clone(pool));
         }
         // What SQLite has written is in the page cache: it is taken from there, and given up.
-        let tier = TierConfig { page_cache: true, ..TierConfig::default() };
+        let tier = TierConfig { page_cache: true, size: settings::tier_size(), ..TierConfig::default() };
         let config = PoolConfig { budget_bytes: settings::pool_bytes(), tier, ..PoolConfig::default() };
         let pool = Pool::new(config).map_err(|error| error.to_string())?;
         self.mark = Some(ForkMark::new());

@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quire_pool::TierSize;
 use quire_units::parse_bytes;
 
 /// Memory of the pool that all databases of the process share.
@@ -12,6 +13,8 @@ const BYTES_VARIABLE: &str = "QUIRE_SQLITE_POOL";
 /// The pool's memory where the variable says nothing.
 const USUAL_BYTES: usize = 128 << 20;
 const LEAST_BYTES: usize = 1 << 20;
+/// Memory of the second tier, beside the pool's.
+const TIER_VARIABLE: &str = "QUIRE_SQLITE_TIER";
 /// Messages of a process, less one.
 const MOST_TOLD: u64 = 19;
 /// Messages so far.
@@ -25,6 +28,23 @@ pub(crate) fn pool_bytes() -> usize {
         _ => {
             warn(&format!("{BYTES_VARIABLE}={text:?} is no size from 1MiB on (such as 256MiB); it has no effect"));
             USUAL_BYTES
+        }
+    }
+}
+
+/// The size of the second tier: `off`, which is the default, `auto`, or a size. A text that is none of them counts as `off`, and is told.
+pub(crate) fn tier_size() -> TierSize {
+    let Ok(text) = std::env::var(TIER_VARIABLE) else { return TierSize::Off };
+    match (text.as_str(), parse_bytes(&text)) {
+        ("off", _) => TierSize::Off,
+        ("auto", _) => TierSize::Auto,
+        (_, Some(bytes)) if bytes >= LEAST_BYTES as u64 => {
+            TierSize::Bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
+        }
+        _ => {
+            let sizes = "none of off, auto and a size from 1MiB on (such as 256MiB)";
+            warn(&format!("{TIER_VARIABLE}={text:?} is {sizes}; it has no effect"));
+            TierSize::Off
         }
     }
 }

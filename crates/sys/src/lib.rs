@@ -29,6 +29,7 @@ pub mod helper;
 pub mod huge_pages;
 pub mod io_priority;
 pub mod lease;
+pub mod library;
 pub mod limits;
 pub mod locked_file;
 pub mod map;

@@ -1,4 +1,4 @@
-//! Who is tried: the pool in three ways. Stores of their own (RocksDB, LMDB) would be further candidates that [`with_store`] opens.
+//! Who is tried: the pool in its ways, and the stores of others ([`super::peer_stores`]).
 //!
 //! Relies on the same tree in the same file for all of the pool's ways, so that they differ in nothing but where a page is looked for
 //! when the pool hasn't got it.
@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use quire_device::{CacheMode, Directory, DiskDirectory, IoEngine};
-use quire_pool::{AccessAdvice, MapOptions, Pool, PoolConfig, TierConfig, TierSize};
+use quire_pool::{AccessAdvice, MapOptions, Pool, PoolConfig, TierCompression, TierConfig, TierSize};
 use serde::{Deserialize, Serialize};
 
-use super::counters;
 use super::values::ValueKind;
 use crate::fastmap::candidate::GuardedPages;
 use crate::fastmap::kv::store::KvStore;
-use crate::fastmap::kv::tree::{Tree, TreeLayout};
+use crate::fastmap::kv::tree::TreeLayout;
 use crate::fastmap::pages::Counters;
 use crate::fastmap::testbed::Testbed;
 
@@ -33,11 +32,60 @@ pub enum Candidate {
     TwoTiers,
     /// The same, and the pool divides the memory by itself.
     AutoSplit,
+    /// RocksDB around the page cache.
+    RocksdbDirect,
+    /// RocksDB through the page cache, with compressed blocks: the page cache is a compressed tier behind its own cache.
+    RocksdbBuffered,
+    /// LMDB, which has no cache but the page cache.
+    Lmdb,
+}
+
+/// How the second tier compresses pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TierCodec {
+    /// By LZ4, the pool's default
+    Lz4,
+    /// By zstd, which compresses what YCSB fills its fields with
+    Zstd,
+    /// Not at all
+    None,
+}
+
+impl TierCodec {
+    /// As the facts of a report name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+            Self::None => "none",
+        }
+    }
+
+    fn of_pool(self) -> TierCompression {
+        match self {
+            Self::Lz4 => TierCompression::Lz4,
+            Self::Zstd => TierCompression::Zstd,
+            Self::None => TierCompression::None,
+        }
+    }
 }
 
 impl Candidate {
     /// Those that are tried with every size of the pool, in the order in which reports have them.
     pub const SWEPT: [Self; 3] = [Self::Buffered, Self::Direct, Self::TwoTiers];
+    /// All, in the order in which reports have them.
+    pub const EVERY: [Self; 7] = [
+        Self::Buffered,
+        Self::Direct,
+        Self::TwoTiers,
+        Self::AutoSplit,
+        Self::RocksdbDirect,
+        Self::RocksdbBuffered,
+        Self::Lmdb,
+    ];
+    /// RocksDB's two ways.
+    pub const ROCKSDB: [Self; 2] = [Self::RocksdbDirect, Self::RocksdbBuffered];
 
     /// As figures name it.
     pub fn name(self) -> &'static str {
@@ -46,6 +94,9 @@ impl Candidate {
             Self::Direct => "direct",
             Self::TwoTiers => "two_tiers",
             Self::AutoSplit => "auto_split",
+            Self::RocksdbDirect => "rocksdb_direct",
+            Self::RocksdbBuffered => "rocksdb_buffered",
+            Self::Lmdb => "lmdb",
         }
     }
 }
@@ -57,12 +108,14 @@ pub struct StoreSpec {
     pub candidate: Candidate,
     /// Memory of the pool.
     pub pool_bytes: u64,
-    /// Where everything is in the file.
-    pub layout: TreeLayout,
+    /// Where everything is in the file, if it is the pool's.
+    pub layout: Option<TreeLayout>,
     /// Records in it.
     pub records: u64,
     /// What new values consist of.
     pub values: ValueKind,
+    /// How the second tier, or RocksDB, compresses.
+    pub compression: TierCodec,
     /// Operations that fill the caches.
     pub warm_ops: u64,
 }
@@ -96,40 +149,21 @@ pub trait StoreWorkload {
 pub fn open_pages(
     candidate: Candidate,
     testbed: &Testbed,
-    pool_bytes: u64,
-    limit_bytes: u64,
+    (pool_bytes, limit_bytes): (u64, u64),
+    compression: TierCodec,
 ) -> anyhow::Result<GuardedPages<false>> {
     let left = limit_bytes.saturating_sub(pool_bytes + OWN_BYTES);
     let size = match candidate {
         Candidate::AutoSplit => TierSize::AutoSplit,
         Candidate::TwoTiers if left >= OWN_BYTES => TierSize::Bytes(left as usize),
-        Candidate::TwoTiers | Candidate::Buffered | Candidate::Direct => TierSize::Off,
+        _ => TierSize::Off,
     };
     let caching = if candidate == Candidate::Buffered { CacheMode::Buffered } else { CacheMode::Direct };
-    let tier = TierConfig { size, ..TierConfig::default() };
+    let tier = TierConfig { size, compression: compression.of_pool(), ..TierConfig::default() };
     let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, ..PoolConfig::default() })?;
     let dir = testbed.path.parent().context("a file has a directory")?;
     let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
     let device = DiskDirectory::new(dir).with(caching, IoEngine::default()).open_to_write(name)?;
     let map = pool.map(device, MapOptions { advice: AccessAdvice::Random, ..MapOptions::default() })?;
     Ok(GuardedPages::of(Arc::clone(&pool), map))
-}
-
-/// Opens the store that `spec` tells of in the way of its candidate, and does `work` on it.
-///
-/// # Errors
-/// When it can't be opened so, or the work's own.
-pub fn with_store<W: StoreWorkload>(
-    spec: &StoreSpec,
-    testbed: &Testbed,
-    limit_bytes: u64,
-    work: W,
-) -> anyhow::Result<W::Out> {
-    let pages = open_pages(spec.candidate, testbed, spec.pool_bytes, limit_bytes)?;
-    let tree = Tree::open(&pages, &spec.layout)?;
-    work.run_on(&OpenStore {
-        store: &tree,
-        counters: &|| counters::counted(pages.pool()),
-        gauges: &|| counters::held(pages.pool(), pages.map()),
-    })
 }

@@ -41,7 +41,7 @@ fn chart(
             let value = results.median(ResultCell { data, pool_twelfths }, candidate, &phase, pick)?;
             Some((pool_twelfths as f64, value))
         };
-        Series { name: candidate.name().to_owned(), points: scale.pools.iter().filter_map(point).collect() }
+        Series { name: candidate.name().to_owned(), points: scale.pools_for(data).iter().filter_map(point).collect() }
     };
     Chart {
         file: format!("dbio-{what}-{}-data-{data}", load.name()),

@@ -35,10 +35,14 @@ pub fn counted(pool: &Pool) -> Counters {
         ("evict_dirty", paths.evict_dirty),
         ("write_direct", paths.write_direct),
     ];
+    sums.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).chain(disk()).collect()
+}
+
+/// What this process has read from disks and written to them so far; empty where the kernel doesn't tell.
+pub fn disk() -> Counters {
     let disk = disk_bytes(&std::fs::read_to_string("/proc/self/io").unwrap_or_default());
-    let disk = [(DISK_BYTES, disk.map(|bytes| bytes[0])), ("disk_written_bytes", disk.map(|bytes| bytes[1]))];
-    let disk = disk.into_iter().filter_map(|(name, bytes)| Some((name, bytes?)));
-    sums.into_iter().chain(disk).map(|(name, count)| (name.to_owned(), count as f64)).collect()
+    let sums = [(DISK_BYTES, disk.map(|bytes| bytes[0])), ("disk_written_bytes", disk.map(|bytes| bytes[1]))];
+    sums.into_iter().filter_map(|(name, bytes)| Some((name.to_owned(), bytes? as f64))).collect()
 }
 
 /// What is held now. Looks at all of the second tier.
@@ -79,7 +83,12 @@ pub fn pool_hit_ratio(stats: &PhaseStats) -> f64 {
 
 /// Part of the pool's misses that the second tier or the page cache served.
 pub fn second_hit_ratio(stats: &PhaseStats) -> f64 {
-    let misses = counter(stats, MISSES).max(1.0);
+    // Stores of others don't tell.
+    let misses = counter(stats, MISSES);
+    if misses.is_nan() {
+        return f64::NAN;
+    }
+    let misses = misses.max(1.0);
     let through = (counter(stats, ASKED) - disk_reads(stats)).max(0.0);
     (counter(stats, FROM_TIER) + through).min(misses) / misses
 }
@@ -114,6 +123,7 @@ pub mod tests {
         // The page cache served what was asked for and not read.
         let cached = [(MISSES, 40.0), (ASKED, 40.0), (FROM_TIER, 0.0), (DISK_BYTES, 20.0 * 4096.0)];
         assert_eq!(second_hit_ratio(&phase("b", 1.0, &cached)), 0.5);
+        assert!(second_hit_ratio(&phase("b", 1.0, &[(DISK_BYTES, 4096.0)])).is_nan());
     }
 
     #[test]

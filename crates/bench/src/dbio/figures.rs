@@ -4,8 +4,9 @@
 //! took no time but that of their reads of the disk, as fast as the disk is by itself.
 
 use super::candidate::Candidate;
+use super::comparison::Comparison;
 use super::counters;
-use super::results::{Comparison, ResultCell, TrialResults};
+use super::results::{ResultCell, TrialResults};
 use super::scale::DbioScale;
 use super::trial::{LOADS, phase_name};
 use crate::fastmap::kv::ycsb::YcsbWorkload;
@@ -28,6 +29,9 @@ pub fn add(results: &TrialResults, scale: &DbioScale, report: &mut Report) {
     report.results.push(double_cached(results, scale));
     report.results.push(small_data(results, scale));
     report.results.push(auto_split(results, scale));
+    report.results.push(vs_rocksdb(results, scale, YcsbWorkload::B).goal(1.5));
+    report.info.push(vs_rocksdb(results, scale, YcsbWorkload::A));
+    report.info.extend(LOADS.map(|load| vs_lmdb(results, scale, load)));
     for &clients in scale.clients.iter().filter(|clients| **clients != scale.goal_clients()) {
         report.info.extend(with_clients(results, scale, clients));
     }
@@ -38,10 +42,8 @@ pub fn add(results: &TrialResults, scale: &DbioScale, report: &mut Report) {
         for (load, &clients) in
             LOADS.into_iter().flat_map(|load| scale.clients.iter().map(move |clients| (load, clients)))
         {
-            let swept = Candidate::SWEPT.as_slice();
-            let candidates = if cell.pool_twelfths == 0 { &[Candidate::AutoSplit] } else { swept };
-            let lines = candidates.iter().map(|&candidate| line(results, scale, cell, candidate, (load, clients)));
-            report.info.extend(lines);
+            let all = Candidate::EVERY.into_iter().filter(|&candidate| results.has(cell, candidate));
+            report.info.extend(all.map(|candidate| line(results, scale, cell, candidate, (load, clients))));
         }
     }
 }
@@ -177,6 +179,30 @@ fn auto_split(results: &TrialResults, scale: &DbioScale) -> Figure {
     let note = "the pool divides seven eighths of the memory by itself, YCSB B";
     let of = (data, YcsbWorkload::B, clients, OURS);
     ratio(results, "auto_split_vs_best_swept".into(), found, (Candidate::AutoSplit, of), note)
+}
+
+/// Our best over RocksDB's, each with the size of its cache and the way of I/O that suit it.
+fn vs_rocksdb(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload) -> Figure {
+    let (data, clients) = (scale.goal_data(), scale.goal_clients());
+    let phase = phase_name(load, clients);
+    // The peer that the figure names is the one that did more.
+    let best = |peer: Candidate| results.best_vs_best(OURS, &[peer], data, &phase).map(|found| found.spread.median);
+    let [direct, buffered] = Candidate::ROCKSDB.map(best);
+    let peer = if direct.unwrap_or(f64::INFINITY) <= buffered.unwrap_or(f64::INFINITY) {
+        Candidate::RocksdbDirect
+    } else {
+        Candidate::RocksdbBuffered
+    };
+    let found = results.best_vs_best(OURS, &[peer], data, &phase);
+    let name = format!("ycsb_{}_vs_rocksdb", load.name());
+    ratio(results, name, found, (OURS, (data, load, clients, peer)), "RocksDB in the way that suits it")
+}
+
+fn vs_lmdb(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload) -> Figure {
+    let (data, clients, peer) = (scale.goal_data(), scale.goal_clients(), Candidate::Lmdb);
+    let found = results.best_vs_best(OURS, &[peer], data, &phase_name(load, clients));
+    let name = format!("ycsb_{}_vs_lmdb", load.name());
+    ratio(results, name, found, (OURS, (data, load, clients, peer)), "LMDB has no cache but the page cache")
 }
 
 /// The ratios of fewer clients, without goals.

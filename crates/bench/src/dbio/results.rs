@@ -3,6 +3,8 @@
 //! Relies on a ratio being taken inside a round, where both candidates ran on the machine in the same state; the middle round counts.
 
 use super::candidate::Candidate;
+use super::comparison::Comparison;
+use super::tpcc::results::TpccResults;
 use super::trial::bound_name;
 use crate::fastmap::phase_stats::PhaseStats;
 use crate::fastmap::runner::TrialOutcome;
@@ -48,15 +50,8 @@ pub struct TrialResults {
     pub trials: Vec<TrialResult>,
     /// One for each size of the data and each round.
     pub bounds: Vec<BoundResult>,
-}
-
-/// Two candidates compared.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Comparison {
-    /// How many times as fast, over the rounds.
-    pub spread: Spread,
-    /// The pools' sizes in twelfths: ours, and the peer's; of the last round if each round has its own.
-    pub pool_twelfths: [u64; 2],
+    /// Those of TPC-C on SQLite.
+    pub tpcc: TpccResults,
 }
 
 impl TrialResults {
@@ -88,6 +83,11 @@ impl TrialResults {
         let mut trials = self.of(candidate, cell.data);
         let trial = trials.find(|trial| trial.cell == cell && trial.round == round)?;
         trial.outcome.as_ref().ok()?.iter().find(|stats| stats.name == phase).map(PhaseStats::per_s)
+    }
+
+    /// Whether `candidate` was tried in `cell`, however it ended.
+    pub fn has(&self, cell: ResultCell, candidate: Candidate) -> bool {
+        self.trials.iter().any(|trial| trial.cell == cell && trial.candidate == candidate)
     }
 
     fn rounds(&self) -> usize {

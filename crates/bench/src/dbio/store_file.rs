@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use quire_rng::SplitMix64;
 
-use super::candidate::{Candidate, open_pages};
+use super::candidate::{Candidate, TierCodec, open_pages};
 use super::values::ValueKind;
 use crate::fastmap::kv::bulk_load;
 use crate::fastmap::kv::tree::TreeLayout;
@@ -24,7 +24,7 @@ const PART_BITS: u32 = 8;
 /// When the file can't be written.
 pub fn fill(path: &Path, records: u64, kind: ValueKind, pool_bytes: u64) -> anyhow::Result<(Testbed, TreeLayout)> {
     let testbed = Testbed::empty_file(path, bulk_load::most_pages(records, PART_BITS))?;
-    let pages = open_pages(Candidate::Direct, &testbed, pool_bytes, 0)?;
+    let pages = open_pages(Candidate::Direct, &testbed, (pool_bytes, 0), TierCodec::None)?;
     let (values, mut rng) = (kind.values(SEED), SplitMix64::new(SEED));
     let layout = bulk_load::load(&pages, PART_BITS, records, |key, bytes| write_value(key, &values, &mut rng, bytes))?;
     pages.map().sync().context("syncing the store")?;

@@ -11,14 +11,16 @@ use std::time::Duration;
 use anyhow::Context;
 use quire_rng::{SplitMix64, mix};
 use quire_sys::buffer::Buffer;
-use serde::{Deserialize, Serialize};
 
-use super::candidate::{OpenStore, StoreSpec, StoreWorkload, with_store};
+use super::candidate::{OpenStore, StoreSpec, StoreWorkload};
+use super::peer_stores::with_store;
+use super::tpcc;
+use super::trial_spec::{TrialSpec, TrialWork};
 use crate::fastmap::kv::store::KvStore;
 use crate::fastmap::kv::ycsb::{self, Ycsb, YcsbWorkload};
 use crate::fastmap::pages::Counters;
 use crate::fastmap::phase_stats::{PhaseStats, PhaseTimer, histogram};
-use crate::fastmap::testbed::{PAGE_BYTES, Testbed};
+use crate::fastmap::testbed::PAGE_BYTES;
 
 /// The loads that are measured, in their order.
 pub const LOADS: [YcsbWorkload; 2] = [YcsbWorkload::B, YcsbWorkload::A];
@@ -26,23 +28,6 @@ pub const LOADS: [YcsbWorkload; 2] = [YcsbWorkload::B, YcsbWorkload::A];
 const WARM_CLIENTS: usize = 32;
 /// Before a load that is not the first there is so many times less to do.
 const LATER_WARM_PART: u64 = 4;
-
-/// What a trial is told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrialSpec {
-    /// The file.
-    pub testbed: Testbed,
-    /// All memory of the process, page cache included.
-    pub limit_bytes: u64,
-    /// Numbers of clients, each of which has every load to itself.
-    pub clients: Vec<usize>,
-    /// How long each load lasts.
-    pub run_ms: u64,
-    /// Seed of everything that is drawn.
-    pub seed: u64,
-    /// The store; without one the disk by itself is measured.
-    pub store: Option<StoreSpec>,
-}
 
 /// The seed of load number `load` of a trial by so many clients, from the trial's: no two loads make the same requests, or a load would find
 /// what the one before it has left in the caches for it.
@@ -66,9 +51,10 @@ impl TrialSpec {
     /// # Errors
     /// The device failed, or the store doesn't give back what was put there.
     pub fn carry_out(&self) -> anyhow::Result<Vec<PhaseStats>> {
-        match &self.store {
-            Some(store) => with_store(store, &self.testbed, self.limit_bytes, Loads { spec: self, store }),
-            None => self.clients.iter().map(|&clients| self.disk_reads(clients)).collect(),
+        match &self.work {
+            TrialWork::Store(store) => with_store(store, &self.testbed, self.limit_bytes, Loads { spec: self, store }),
+            TrialWork::Disk => self.clients.iter().map(|&clients| self.disk_reads(clients)).collect(),
+            TrialWork::Sqlite(sqlite) => tpcc::carry_out(self, sqlite),
         }
     }
 
@@ -151,11 +137,12 @@ pub fn serve() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::candidate::Candidate;
+    use super::super::candidate::{Candidate, TierCodec};
     use super::super::counters;
     use super::super::store_file::fill;
     use super::super::values::ValueKind;
     use super::*;
+    use crate::fastmap::testbed::Testbed;
 
     const LIMIT_BYTES: u64 = 96 << 20;
 
@@ -167,9 +154,10 @@ mod tests {
         let store = StoreSpec {
             candidate,
             pool_bytes: 4 << 20,
-            layout,
+            layout: Some(layout),
             records: 16_000,
             values: ValueKind::Printable,
+            compression: TierCodec::Zstd,
             warm_ops: 4000,
         };
         let spec = TrialSpec {
@@ -178,7 +166,7 @@ mod tests {
             clients: vec![1, 3],
             run_ms: 20,
             seed: 5,
-            store: Some(store),
+            work: TrialWork::Store(store),
         };
         let line = serde_json::to_string(&spec).unwrap();
         assert!(!line.contains('\n'));
@@ -224,8 +212,8 @@ mod tests {
     fn the_disk_by_itself_is_measured_for_each_number_of_clients() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let testbed = Testbed::stamped_file(&dir.path().join("data"), 64).unwrap();
-        let spec =
-            TrialSpec { testbed, limit_bytes: LIMIT_BYTES, clients: vec![1, 4], run_ms: 5, seed: 5, store: None };
+        let work = TrialWork::Disk;
+        let spec = TrialSpec { testbed, limit_bytes: LIMIT_BYTES, clients: vec![1, 4], run_ms: 5, seed: 5, work };
         let phases = spec.carry_out().unwrap();
         let names: Vec<&str> = phases.iter().map(|stats| stats.name.as_str()).collect();
         assert_eq!(names, ["disk_reads_c1", "disk_reads_c4"]);

@@ -26,6 +26,21 @@ pub const CHILD: &str = "fastmap-trial";
 /// What a trial came to: the statistics of its phases, or why there are none.
 pub type TrialOutcome = Result<Vec<PhaseStats>, String>;
 
+/// A process of a trial.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildSpec<'a> {
+    /// It is started as `quire bench NAME`.
+    pub name: &'a str,
+    /// What it is told, on one line.
+    pub line: &'a str,
+    /// Variables that its environment has besides those of this process.
+    pub environment: &'a [(&'a str, String)],
+    /// All its memory, page cache included.
+    pub limit_bytes: u64,
+    /// How long it may take.
+    pub time_limit: Duration,
+}
+
 /// Starts trials, one at a time.
 #[derive(Debug)]
 pub struct TrialRunner {
@@ -75,25 +90,26 @@ impl TrialRunner {
         if !spec.testbed.path.is_dir() {
             spec.testbed.drop_cache()?;
         }
-        self.run_child(CHILD, &serde_json::to_string(spec)?, spec.limit_bytes(), time_limit(spec))
+        self.run_child(&ChildSpec {
+            name: CHILD,
+            line: &serde_json::to_string(spec)?,
+            environment: &[],
+            limit_bytes: spec.limit_bytes(),
+            time_limit: time_limit(spec),
+        })
     }
 
-    /// Starts this program as `quire bench NAME` with `limit_bytes` for all its memory, page cache included, tells it `line`, and waits for
-    /// as long as `time_limit` for its answer.
+    /// Starts this program again, tells it what to do, and waits for its answer.
     ///
     /// # Errors
     /// As [`TrialRunner::run`].
-    pub fn run_child(
-        &self,
-        name: &str,
-        line: &str,
-        limit_bytes: u64,
-        time_limit: Duration,
-    ) -> anyhow::Result<TrialOutcome> {
+    pub fn run_child(&self, spec: &ChildSpec<'_>) -> anyhow::Result<TrialOutcome> {
+        let &ChildSpec { name, line, environment, limit_bytes, time_limit } = spec;
         self.check()?;
         memory::warm(limit_bytes);
         let limit = self.memory_limit(limit_bytes)?;
         let mut command = Command::new(&self.program);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(["bench", name]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
         let mut child = RunningTrial(child);

@@ -17,7 +17,7 @@ mod pg;
 mod scale;
 mod scenarios;
 pub(crate) mod testbed;
-mod tpcc;
+pub(crate) mod tpcc;
 mod trial_observer;
 mod trial_results;
 mod trial_stats;

@@ -1,11 +1,14 @@
 //! How pages are stored in the second tier: compressed where that pays, as they are otherwise.
 //!
 //! Relies on a page's compressed bytes always being fewer than its own, so that the length alone says which it is. Decoding takes no
-//! memory, since it happens in signal handlers, too.
+//! memory, since it happens in signal handlers, too: what zstd needs for it is allocated with the shard.
 
+use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound};
 
 use crate::config::TierCompression;
 
@@ -13,6 +16,8 @@ use crate::config::TierCompression;
 const POOR_PAGES: u32 = 32;
 /// Then one page in so many is tried.
 const TRIED_PART: u32 = 16;
+/// The level of zstd: the fastest that still codes the bytes between repetitions, by their frequencies.
+const ZSTD_LEVEL: i32 = 1;
 
 /// Whether compressing has been worth it lately.
 #[derive(Debug, Default)]
@@ -40,39 +45,115 @@ impl CompressionHistory {
     }
 }
 
+/// What a codec needs to compress.
+enum EncoderState {
+    /// Pages stay as they are.
+    None,
+    Lz4(CompressTable),
+    Zstd(CCtx<'static>),
+}
+
+impl EncoderState {
+    fn new(compression: TierCompression) -> Self {
+        match compression {
+            TierCompression::None => Self::None,
+            TierCompression::Lz4 => Self::Lz4(CompressTable::default()),
+            // Without memory for it pages are stored as they are, which is always allowed.
+            TierCompression::Zstd => zstd_encoder().map_or(Self::None, Self::Zstd),
+        }
+    }
+
+    /// Room for the compressed bytes of a page, however they turn out.
+    fn most_bytes(&self, page_bytes: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Lz4(_) => get_maximum_output_size(page_bytes),
+            Self::Zstd(_) => compress_bound(page_bytes),
+        }
+    }
+
+    /// Bytes of `output` that `page` was compressed to.
+    fn compress(&mut self, page: &[u8], output: &mut [u8]) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Lz4(table) => compress_into_with_table(page, output, table).ok(),
+            Self::Zstd(context) => context.compress2(output, page).ok(),
+        }
+    }
+}
+
+fn zstd_encoder() -> Option<CCtx<'static>> {
+    let mut context = CCtx::try_create()?;
+    context.set_parameter(CParameter::CompressionLevel(ZSTD_LEVEL)).ok()?;
+    Some(context)
+}
+
 /// Memory for compressing pages one after the other.
 pub(super) struct PageEncoder<'a> {
-    compression: TierCompression,
+    state: EncoderState,
     history: &'a CompressionHistory,
-    table: CompressTable,
     output: Vec<u8>,
 }
 
 impl<'a> PageEncoder<'a> {
     pub(super) fn new(compression: TierCompression, history: &'a CompressionHistory) -> Self {
-        Self { compression, history, table: CompressTable::default(), output: Vec::new() }
+        Self { state: EncoderState::new(compression), history, output: Vec::new() }
     }
 
     /// The bytes to be stored for `page`: compressed if that saves an eighth, else `page` itself.
     pub(super) fn encode<'b>(&'b mut self, page: &'b [u8]) -> &'b [u8] {
-        if self.compression == TierCompression::None || !self.history.is_worth_trying() {
+        if matches!(self.state, EncoderState::None) || !self.history.is_worth_trying() {
             return page;
         }
-        self.output.resize(get_maximum_output_size(page.len()), 0);
-        let packed = compress_into_with_table(page, &mut self.output, &mut self.table);
-        let saving = packed.ok().filter(|&len| (1..=page.len() / 8 * 7).contains(&len));
+        self.output.resize(self.state.most_bytes(page.len()), 0);
+        let packed = self.state.compress(page, &mut self.output);
+        let saving = packed.filter(|len| (1..=page.len() / 8 * 7).contains(len));
         self.history.note(saving.is_some());
         saving.map_or(page, |len| &self.output[..len])
     }
 }
 
-/// Decodes `stored` into `page`; whether it was a page.
-pub(super) fn decode(stored: &[u8], page: &mut [u8]) -> bool {
-    if stored.len() == page.len() {
-        page.copy_from_slice(stored);
-        return true;
+/// What turns stored bytes into pages again; knows one codec, besides pages that are stored as they are.
+pub(super) enum PageDecoder {
+    /// LZ4, which needs no memory.
+    Lz4,
+    /// zstd, with all the memory that it needs.
+    Zstd(DCtx<'static>),
+}
+
+impl fmt::Debug for PageDecoder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if matches!(self, Self::Lz4) { "Lz4" } else { "Zstd" })
     }
-    decompress_into(stored, page).is_ok_and(|len| len == page.len())
+}
+
+impl PageDecoder {
+    /// The decoder of what a [`PageEncoder`] of the same compression stores.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn new(compression: TierCompression) -> io::Result<Self> {
+        match compression {
+            // What has the page's own length is never decoded by a codec, so any of them will do.
+            TierCompression::None | TierCompression::Lz4 => Ok(Self::Lz4),
+            TierCompression::Zstd => {
+                DCtx::try_create().map(Self::Zstd).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+            }
+        }
+    }
+
+    /// Decodes `stored` into `page`; whether it was a page.
+    pub(super) fn decode(&mut self, stored: &[u8], page: &mut [u8]) -> bool {
+        if stored.len() == page.len() {
+            page.copy_from_slice(stored);
+            return true;
+        }
+        let decoded = match self {
+            Self::Lz4 => decompress_into(stored, page).ok(),
+            Self::Zstd(context) => context.decompress(page, stored).ok(),
+        };
+        decoded == Some(page.len())
+    }
 }
 
 #[cfg(test)]
@@ -93,13 +174,14 @@ mod tests {
             let mut page = vec![seed as u8; len];
             page[..noisy].copy_from_slice(&noise(seed, noisy));
             let history = CompressionHistory::default();
-            for compression in [TierCompression::Lz4, TierCompression::None] {
+            for compression in [TierCompression::Lz4, TierCompression::Zstd, TierCompression::None] {
                 let mut encoder = PageEncoder::new(compression, &history);
+                let mut decoder = PageDecoder::new(compression).unwrap();
                 for _ in 0..2 {
                     let stored = encoder.encode(&page);
                     prop_assert!(stored.len() <= page.len());
                     let mut found = vec![1; len];
-                    prop_assert!(decode(stored, &mut found));
+                    prop_assert!(decoder.decode(stored, &mut found));
                     prop_assert_eq!(&found, &page);
                 }
             }
@@ -108,9 +190,23 @@ mod tests {
         #[test]
         fn what_is_no_page_is_refused(bytes in prop::collection::vec(any::<u8>(), 1..600)) {
             let mut page = vec![0; 4096];
-            // It may happen to decode to a page, never to anything else; and it never panics.
-            let _ = decode(&bytes, &mut page);
+            for compression in [TierCompression::Lz4, TierCompression::Zstd] {
+                // It may happen to decode to a page, never to anything else; and it never panics.
+                let _ = PageDecoder::new(compression).unwrap().decode(&bytes, &mut page);
+            }
         }
+    }
+
+    #[test]
+    fn zstd_shrinks_printable_characters_which_lz4_does_not() {
+        let printable: Vec<u8> = noise(5, 4096).into_iter().map(|byte| b' ' + (byte & 63)).collect();
+        let stored = |compression| {
+            let history = CompressionHistory::default();
+            PageEncoder::new(compression, &history).encode(&printable).len()
+        };
+        assert_eq!(stored(TierCompression::Lz4), 4096);
+        // Six bits of eight, and the table of the code.
+        assert!((3072..3300).contains(&stored(TierCompression::Zstd)), "{}", stored(TierCompression::Zstd));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::config::{LEAST_TIER_PAGES, TierConfig, TierSize};
 use crate::error::PoolError;
 
 use admission::Admission;
-use codec::{CompressionHistory, PageEncoder};
+use codec::{CompressionHistory, PageDecoder, PageEncoder};
 pub(crate) use key::{MOST_MAPS, PageKey};
 use memory::ShardMemory;
 pub(crate) use shard::TierLookup;
@@ -149,7 +149,8 @@ impl SecondTier {
         // Keys drawn at random by the standard library.
         let seed = RandomState::new().hash_one(0);
         let shard = |memory| {
-            let shard = TierShard::new(memory, segments, page_bytes, entries, seed);
+            let decoder = PageDecoder::new(config.compression)?;
+            let shard = TierShard::new(memory, segments, page_bytes, entries, (decoder, seed));
             shard.map(|shard| CachePadded(Mutex::new(shard)))
         };
         let no_index =

@@ -11,7 +11,7 @@ use std::ops::Range;
 use quire_sys::mem::MemError;
 
 use super::TierStats;
-use super::codec;
+use super::codec::PageDecoder;
 use super::index::{EntryIndex, IndexEntry, next_generation};
 use super::key::PageKey;
 use super::memory::{ShardMemory, ShardResidency};
@@ -76,6 +76,7 @@ pub(super) struct TierShard {
     /// Stored bytes copied out, and a page decoded.
     copied: Box<[u8]>,
     decoded: Box<[u8]>,
+    decoder: PageDecoder,
     /// Of the tier's checksums.
     seed: u64,
     border: BorderCounts,
@@ -100,7 +101,7 @@ impl TierShard {
         segments: usize,
         page_bytes: usize,
         entries: usize,
-        seed: u64,
+        (decoder, seed): (PageDecoder, u64),
     ) -> io::Result<Self> {
         Ok(Self {
             memory,
@@ -115,6 +116,7 @@ impl TierShard {
             page_bytes,
             copied: vec![0; page_bytes].into(),
             decoded: vec![0; page_bytes].into(),
+            decoder,
             seed,
             border: BorderCounts::default(),
         })
@@ -251,7 +253,7 @@ impl TierShard {
         let stored = &mut self.copied[..entry.len()];
         self.memory.read(entry.granule as usize * GRANULE_BYTES, stored);
         // The kernel may have taken some of it, before or during the copy.
-        if key.checksum(self.seed, stored) != entry.checksum || !codec::decode(stored, &mut self.decoded) {
+        if key.checksum(self.seed, stored) != entry.checksum || !self.decoder.decode(stored, &mut self.decoded) {
             self.index.remove(key.hash());
             return TierLookup::Reclaimed;
         }
@@ -353,7 +355,7 @@ mod tests {
     /// A shard of 16 segments of four pages, into which so many pages have been put; every page differs from the others.
     fn filled(pages: u64) -> TierShard {
         let memory = ShardMemory::split(1, SEGMENTS, 4 * PAGE).unwrap().unwrap().remove(0);
-        let mut shard = TierShard::new(memory, SEGMENTS, PAGE, 8 * SEGMENTS * 4, 7).unwrap();
+        let mut shard = TierShard::new(memory, SEGMENTS, PAGE, 8 * SEGMENTS * 4, (PageDecoder::Lz4, 7)).unwrap();
         for page in 0..pages {
             let (key, bytes) = (PageKey::new(0, page), bytes_of(page));
             assert!(shard.insert(key, 1, key.checksum(7, &bytes), &bytes).unwrap());

@@ -37,6 +37,40 @@ impl Lmdb {
     }
 }
 
+/// A new database that is being filled, in one transaction.
+pub struct LmdbFilling<'a> {
+    transaction: lmdb::RwTransaction<'a>,
+    database: Database,
+}
+
+impl LmdbFilling<'_> {
+    /// Adds an entry, whose key comes after all others.
+    ///
+    /// # Errors
+    /// When LMDB refuses.
+    pub fn append(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+        Ok(self.transaction.put(self.database, &key, &value, WriteFlags::APPEND)?)
+    }
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// When LMDB refuses.
+    pub fn finish(self) -> anyhow::Result<()> {
+        Ok(self.transaction.commit()?)
+    }
+}
+
+impl Lmdb {
+    /// Begins to fill the database with entries in the order of their keys.
+    ///
+    /// # Errors
+    /// When LMDB refuses.
+    pub fn filling(&self) -> anyhow::Result<LmdbFilling<'_>> {
+        Ok(LmdbFilling { transaction: self.environment.begin_rw_txn()?, database: self.database })
+    }
+}
+
 impl KvStore for Lmdb {
     fn insert(&self, key: u64, value: &[u8]) -> anyhow::Result<()> {
         let mut transaction = self.environment.begin_rw_txn()?;

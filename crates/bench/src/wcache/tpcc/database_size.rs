@@ -2,11 +2,13 @@
 //!
 //! Relies on nothing.
 
+use serde::{Deserialize, Serialize};
+
 /// Districts of a warehouse.
 pub const DISTRICTS: u32 = 10;
 
 /// The size of a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseSize {
     /// Warehouses: the scale factor.
     pub warehouses: u32,

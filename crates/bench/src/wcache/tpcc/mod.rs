@@ -10,6 +10,7 @@ pub mod check;
 pub mod database_size;
 pub mod driver;
 pub mod load;
+pub mod population;
 pub mod random;
 pub mod terminal;
 #[cfg(test)]

@@ -1,0 +1,10 @@
+CREATE UNIQUE INDEX warehouse_key ON warehouse (w_id);
+CREATE UNIQUE INDEX district_key ON district (d_w_id, d_id);
+CREATE UNIQUE INDEX customer_key ON customer (c_w_id, c_d_id, c_id);
+CREATE UNIQUE INDEX new_order_key ON new_order (no_w_id, no_d_id, no_o_id);
+CREATE UNIQUE INDEX orders_key ON orders (o_w_id, o_d_id, o_id);
+CREATE UNIQUE INDEX order_line_key ON order_line (ol_w_id, ol_d_id, ol_o_id, ol_number);
+CREATE UNIQUE INDEX item_key ON item (i_id);
+CREATE UNIQUE INDEX stock_key ON stock (s_w_id, s_i_id);
+CREATE INDEX customer_by_name ON customer (c_w_id, c_d_id, c_last, c_first);
+CREATE INDEX orders_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id);
