@@ -92,6 +92,7 @@ mod tests {
         "first_write_",
         "log_commit_",
         "mount_overhead",
+        "longest_writer_wait_ms",
         "pg_cached_writes_saved",
         "redis_cached_writes_saved",
     ];

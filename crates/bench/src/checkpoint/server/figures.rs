@@ -14,6 +14,8 @@ const TIME_RATIO: &str = "checkpoint_time_ratio";
 const THROUGHPUT_RATIO: &str = "throughput_during_ratio";
 const LONGEST_WAIT: &str = "longest_writer_wait_ms";
 const LONGEST_WAIT_LIMITED: &str = "longest_writer_wait_blkio_ms";
+/// What a dump writes at once while writers wait: a buffer is free again after one such write at the earliest.
+const SHORT_WRITE_BYTES: u64 = 256 << 10;
 /// The figures that a small run can't tell.
 pub const NAMES: [&str; 6] =
     [GROWTH, TIME_RATIO, THROUGHPUT_RATIO, LONGEST_WAIT, LONGEST_WAIT_LIMITED, "fork_memory_growth"];
@@ -140,6 +142,7 @@ fn longest_wait(modelled: &[ModelledSave], rounds: &[Round]) -> Figure {
     let wait = of(|save| save.longest_wait_ms);
     Figure::new(LONGEST_WAIT, wait.median, "ms", BetterDirection::Lower)
         .goal(5.0)
+        .bound("one write of 256 KiB to that disk", SHORT_WRITE_BYTES as f64 * 1e3 / LIMITED_BYTES_PER_S as f64)
         .spread(wait)
         .peer("redis_fork_ms", median(rounds, theirs, |trial| trial.stall_ms))
         .peer("waits", of(|save| save.waits as f64).median)
