@@ -70,5 +70,5 @@ dpkg -P quire > /dev/null 2>&1
 for path in /var/lib/quire /var/log/quire /etc/quire /etc/logrotate.d/quire /usr/share/doc/quire; do
     [ ! -e $path ] || fail "$path is left: $(find $path)"
 done
-if getent passwd quire > /dev/null; then fail "the user is left"; fi
+getent passwd quire > /dev/null || fail "the user is gone, and with it the names of files elsewhere"
 echo "# done"

@@ -40,10 +40,10 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
         Some(folder) => folder.clone(),
         None => steps::release_binary()?.parent().context("the binary lies in no folder")?.to_owned(),
     };
-    let work = choice.out.join("work");
-    if work.exists() {
-        std::fs::remove_dir_all(&work).with_context(|| format!("removing the old {}", work.display()))?;
-    }
+    // A folder that is this run's own: whatever else lies in the output folder stays.
+    let work = choice.out.join(format!(".quire-package-{}", std::process::id()));
+    std::fs::create_dir_all(&choice.out).with_context(|| format!("making {}", choice.out.display()))?;
+    std::fs::create_dir(&work).with_context(|| format!("making {}", work.display()))?;
     let (root, symbols) = (work.join(NAME), work.join("quire-dbgsym"));
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let places = Places::packed(&root, Path::new("/usr/lib").join(triplet));

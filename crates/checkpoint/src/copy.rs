@@ -316,12 +316,13 @@ fn publish(target: &dyn Directory, name: &str, written: Vec<TemporaryFile<'_>>) 
         published.push(number);
         Ok::<_, DeviceError>(())
     });
-    if let Err(error) = named {
-        for number in published {
+    if let Err(error) = named.and_then(|()| target.sync()) {
+        // The image first: deltas without it are no copy.
+        for number in published.into_iter().rev() {
             // The copy is given up for the error at hand.
             let _ = remove_then_free(target, &link_name(name, number));
         }
         return Err(error.into());
     }
-    Ok(target.sync()?)
+    Ok(())
 }

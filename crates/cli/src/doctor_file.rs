@@ -80,12 +80,16 @@ pub fn run(path: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
 /// Asks for every part of the file.
 fn look(file: &File) -> io::Result<FileResidency> {
     match look_by(file, AskedBy::Cachestat) {
-        // The kernel is older than the call, or a filter of system calls doesn't know it.
-        Err(error) if matches!(error.raw_os_error(), Some(ENOSYS | EOPNOTSUPP)) => look_by(file, AskedBy::Mincore),
+        // The kernel is older than the call, or a filter of system calls doesn't know it or refuses it.
+        Err(error) if matches!(error.raw_os_error(), Some(ENOSYS | EOPNOTSUPP | EPERM)) => {
+            look_by(file, AskedBy::Mincore)
+        }
         found => found,
     }
 }
 
+/// Not permitted.
+const EPERM: i32 = 1;
 /// No such system call.
 const ENOSYS: i32 = 38;
 /// Not for files of this file system.
@@ -159,7 +163,7 @@ impl FileResidency {
         let by_cachestat = |pages| (self.asked_by == AskedBy::Cachestat).then(|| self.bytes_of(pages));
         let share = |part: &PartPages| part.cached as f64 / part.pages as f64;
         json!({
-            "file": path,
+            "file": path.display().to_string(),
             "bytes": self.bytes,
             "asked_by": self.asked_by.name(),
             "cached_bytes": self.bytes_of(self.all.cached),

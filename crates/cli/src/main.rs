@@ -20,6 +20,7 @@ mod mount;
 mod peer;
 mod program;
 mod serve;
+mod service_manager;
 mod watch;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,11 +73,16 @@ impl Lock {
     }
 }
 
+/// `open` follows no link (`<fcntl.h>`).
+const O_NOFOLLOW: i32 = 0o400_000;
+
 /// Takes the lock `path`.
 fn take(path: &Path) -> Result<Lock, LockError> {
     // It is not held open for writing, which would keep a file system from being made read-only.
-    let made = File::options().create(true).append(true).open(path).map(drop);
-    let file = match (File::open(path), made) {
+    // Nor is a link followed: in a directory of others it could lead to any file that the user may change.
+    let options = || File::options().custom_flags(O_NOFOLLOW).to_owned();
+    let made = options().create(true).append(true).open(path).map(drop);
+    let file = match (options().read(true).open(path), made) {
         (Ok(file), _) => file,
         (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(Lock::NoPlace),
         (Err(opened), _) => return Err(LockError::Unreadable(opened)),

@@ -87,7 +87,8 @@ impl SegmentChain {
 
     fn take_resting(&mut self) -> Option<ClosedSegment> {
         match std::mem::replace(&mut self.current, CurrentSegment::Taken) {
-            CurrentSegment::Resting(current) if current.last_sequence <= self.covered => {
+            // Nothing is covered before the first image is: not a segment without records either, whose header may still have to be marked.
+            CurrentSegment::Resting(current) if (1..=self.covered).contains(&current.last_sequence) => {
                 self.current_bytes = 0;
                 Some(current)
             }

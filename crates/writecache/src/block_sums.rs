@@ -6,7 +6,7 @@
 //! write changes a part all come through here: a bit that the device has lost is an error of that device, as an unreadable
 //! sector is, and gets no new checksum and no place on a slow device.
 //!
-//! 4 bytes for each block of 4096. A block of which nothing is noted does not fit.
+//! 4 bytes for each block of 4096, and a map's entry for each record. A block of which nothing is noted does not fit.
 
 use std::collections::BTreeMap;
 

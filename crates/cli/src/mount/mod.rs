@@ -22,7 +22,7 @@ use quire_units::format_bytes;
 use quire_writecache::{AdmissionPolicy, WritebackProgress};
 use serde_json::Value;
 
-use crate::logging;
+use crate::{logging, service_manager};
 
 pub use args::{critical, mount, stats, unmount};
 pub use hint::run as run_critical;
@@ -47,6 +47,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     signals.end(mounted.unmounter());
     let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);
     announce(&config, &mounted, is_sized);
+    service_manager::tell_ready();
     let drain = matches.get_flag("drain");
     let bar = drain.then(bar);
     let mut tell = |progress: &WritebackProgress| {
