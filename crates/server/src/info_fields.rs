@@ -37,6 +37,7 @@ pub const OWN: &[InfoField] = &[
         "paused_clients",
         "Clients that wait: for an element, for CLIENT PAUSE, for WAITAOF, for a large value.",
     ),
+    field(CLIENTS, "woken_clients", "Times that a client which waited was run again."),
     field(MEMORY, "arena_objects", "Objects in use in the arena."),
     field(MEMORY, "arena_committed_bytes", "Bytes from the arena's base to its end, free ones included."),
     field(MEMORY, "arena_free_bytes", "Bytes of free runs of pages, whether they have memory or not."),
@@ -158,7 +159,7 @@ mod tests {
     /// Fields that Redis has, in 7.4 at the latest, and that INFO here shows.
     const REDIS: &str = "redis_version redis_mode os arch_bits multiplexing_api process_id run_id tcp_port server_time_usec \
         uptime_in_seconds uptime_in_days hz configured_hz lru_clock executable config_file io_threads_active connected_clients \
-        cluster_connections maxclients client_recent_max_input_buffer client_recent_max_output_buffer blocked_clients \
+        pubsubshard_channels cluster_connections maxclients client_recent_max_input_buffer client_recent_max_output_buffer blocked_clients \
         total_blocking_keys tracking_clients watching_clients used_memory used_memory_rss used_memory_peak used_memory_peak_perc \
         used_memory_overhead used_memory_dataset used_memory_dataset_perc allocator_allocated allocator_active allocator_resident \
         total_system_memory maxmemory maxmemory_policy mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves \

@@ -11,7 +11,7 @@ use crate::pubsub::PushMessage;
 use crate::registry::Command;
 use crate::slowlog::is_secret;
 
-/// Of longer words so many bytes are shown: a byte takes up to four in a line, which each monitor gets.
+/// Of all words so many bytes are shown: a byte takes up to four in a line, which each monitor gets.
 const SHOWN_BYTES: usize = 1 << 20;
 
 /// Shows a command that was run to all that monitor.
@@ -29,12 +29,19 @@ pub fn show(command: &Command, ctx: &mut Ctx<'_>) {
 }
 
 fn write_words(line: &mut String, command: &str, args: Args<'_>) {
+    let mut left_bytes = SHOWN_BYTES;
     for (index, word) in args.iter().enumerate() {
+        if left_bytes == 0 {
+            // Writing to a string can't fail.
+            let _ = write!(line, " ... ({} more arguments)", args.len() - index);
+            return;
+        }
         if is_secret(command, args, index) {
             line.push_str(" \"(redacted)\"");
         } else {
             line.push_str(" \"");
-            let shown = &word[..word.len().min(SHOWN_BYTES)];
+            let shown = &word[..word.len().min(left_bytes)];
+            left_bytes -= shown.len();
             shown.iter().for_each(|byte| write_byte(line, *byte));
             line.push('"');
             if shown.len() < word.len() {
@@ -82,6 +89,9 @@ mod tests {
             shown("set", &[b"SET", b"a b", b"\"\\\r\n\t\x07\x08\x00\xff"]),
             r#" "SET" "a b" "\"\\\r\n\t\a\b\x00\xff""#
         );
+        let word = vec![0; 1 << 20];
+        let line = shown("del", &vec![word.as_slice(); 100]);
+        assert!(line.len() < 5 << 20 && line.ends_with(" ... (99 more arguments)"), "{}", line.len());
         assert_eq!(shown("auth", &[b"AUTH", b"u", b"p"]), r#" "AUTH" "(redacted)" "(redacted)""#);
     }
 }

@@ -152,10 +152,16 @@ fn set_member_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     told
 }
 
+/// Where the word stands that says from which end a command takes: behind as many keys as the word before them says. The one that
+/// waits has a time to wait for in front of it.
+fn side_of(args: Args<'_>, waiting: &str) -> usize {
+    let count_at = if args.is(0, waiting) { 2 } else { 1 };
+    args.int(count_at).ok().and_then(|keys| usize::try_from(keys).ok()).map_or(0, |keys| count_at + keys + 1)
+}
+
 fn list_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
-    let side = if has_option(args, 3, &["RIGHT"]) { "rpop" } else { "lpop" };
-    let at = events.iter().position(|event| event.fate != KeyFate::Expired).unwrap_or(0);
-    with_end((LIST, side, at), events)
+    let name = if args.is(side_of(args, "BLMPOP"), "RIGHT") { "rpop" } else { "lpop" };
+    with_end((LIST, name, first_changed(events)), events)
 }
 
 /// The first event that is about a key which has not just expired.
@@ -172,10 +178,7 @@ fn members_added(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 }
 
 fn members_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
-    let count_at = if args.is(0, "BZMPOP") { 2 } else { 1 };
-    let side =
-        args.int(count_at).ok().and_then(|keys| usize::try_from(keys).ok()).map_or(0, |keys| count_at + keys + 1);
-    let name = if args.is(side, "MAX") { "zpopmax" } else { "zpopmin" };
+    let name = if args.is(side_of(args, "BZMPOP"), "MAX") { "zpopmax" } else { "zpopmin" };
     with_end((ZSET, name, first_changed(events)), events)
 }
 

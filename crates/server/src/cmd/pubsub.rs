@@ -1,6 +1,7 @@
 //! SUBSCRIBE and its kin, PUBLISH, SPUBLISH and PUBSUB. Relies on `pubsub` for who listens to what, and on the other clients' outputs,
 //! which take the messages.
 
+use crate::client::CloseState;
 use crate::ctx::{CmdError, Ctx};
 use crate::pubsub::{self, TopicKind};
 
@@ -44,6 +45,17 @@ fn listen(ctx: &mut Ctx<'_>, kind: TopicKind) -> Result<(), CmdError> {
     for name in ctx.args.from(1).iter() {
         let of = &mut ctx.client.subscriptions;
         ctx.server.clients.pubsub.subscribe(ctx.client.id, of, kind, name);
+        let held_bytes = ctx.client.held_bytes() + ctx.reply.len() + ctx.server.clients.memory_bytes();
+        if held_bytes as u64 > ctx.server.client_memory_limit_bytes() {
+            // The names of one request can take many times its size.
+            tracing::warn!(
+                client = ctx.client.id,
+                held_bytes,
+                "closing a client whose subscriptions take more than maxmemory-clients allows"
+            );
+            ctx.client.closing = CloseState::Now;
+            return Ok(());
+        }
         tell(ctx, kind.subscribed(), kind, Some(name));
     }
     Ok(())

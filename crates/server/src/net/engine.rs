@@ -195,10 +195,11 @@ impl Engine {
         if self.copy_got_on() {
             self.announce_copies();
         }
+        // A client that has read its messages may go on, and write.
+        self.send_messages();
         if self.concerns_log() {
             self.commit();
         }
-        self.send_messages();
         while let Some(slot) = self.worker.state.clients.doomed.pop() {
             self.close_slot(slot);
         }

@@ -75,7 +75,7 @@ pub static SPECS: &[CommandSpec] = &[
     server(CommandSpec::new("monitor", 1, cmd_server::monitor), "1.0.0", O_1)
         .flags(ADMIN | NOSCRIPT | LOADING | STALE)
         .summary("Shows each command that the server runs.")
-        .differs("A client that does not read is closed by the limits of the class `pubsub`. Of a word so much is shown as 1 MiB has."),
+        .differs("A client that does not read is closed by the limits of the class `pubsub`. Of a request the first MiB is shown."),
     server(CommandSpec::container("slowlog", SLOWLOG), "2.2.12", "Depends on subcommand.")
         .summary("Container of commands about the log of slow commands."),
     server(CommandSpec::new("time", 1, cmd_server::time), "2.6.0", O_1)
