@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,12 +23,17 @@ pub struct DiskDirectory {
     path: PathBuf,
     caching: CacheMode,
     engine: IoEngine,
+    /// Device and inode of the directory that must lie at the path.
+    pinned: Option<(u64, u64)>,
 }
+
+/// The file handle is stale (`<errno.h>`): another directory lies there now.
+const ESTALE: i32 = 116;
 
 impl DiskDirectory {
     /// The directory at `path`, with direct I/O through the best engine.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), caching: CacheMode::default(), engine: IoEngine::default() }
+        Self { path: path.into(), caching: CacheMode::default(), engine: IoEngine::default(), pinned: None }
     }
 
     /// The same with a choice of caching and engine.
@@ -36,6 +42,21 @@ impl DiskDirectory {
         self.caching = caching;
         self.engine = engine;
         self
+    }
+
+    /// The directory that lies at the path now, and no other one: once another one lies there, nothing is made, renamed, linked or
+    /// removed in it. Without a directory at the path this changes nothing.
+    #[must_use]
+    pub fn pinned(mut self) -> Self {
+        self.pinned = identity_of(&self.path);
+        self
+    }
+
+    fn check_pinned(&self, action: DeviceOperation, name: &str) -> Result<(), DeviceError> {
+        if self.pinned.is_some() && identity_of(&self.path) != self.pinned {
+            return Err(self.error(action, name, &std::io::Error::from_raw_os_error(ESTALE)));
+        }
+        Ok(())
     }
 
     /// Where it is.
@@ -52,6 +73,11 @@ impl DiskDirectory {
     }
 }
 
+/// Device and inode of what lies at a path.
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
 impl Directory for DiskDirectory {
     fn path_of(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
@@ -59,6 +85,7 @@ impl Directory for DiskDirectory {
 
     fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
         check_name(DeviceOperation::Create, name)?;
+        self.check_pinned(DeviceOperation::Create, name)?;
         let file = sys::create_new(&self.path.join(name))
             .map_err(|error| self.error(DeviceOperation::Create, name, &error))?;
         Ok(self.device(name, file, FileKind::New))
@@ -81,6 +108,7 @@ impl Directory for DiskDirectory {
     fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
         check_name(DeviceOperation::Rename, from)?;
         check_name(DeviceOperation::Rename, to)?;
+        self.check_pinned(DeviceOperation::Rename, from)?;
         fs::rename(self.path.join(from), self.path.join(to))
             .map_err(|error| self.error(DeviceOperation::Rename, from, &error))
     }
@@ -88,6 +116,7 @@ impl Directory for DiskDirectory {
     fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
         check_name(DeviceOperation::Link, from)?;
         check_name(DeviceOperation::Link, to)?;
+        self.check_pinned(DeviceOperation::Link, from)?;
         match fs::hard_link(self.path.join(from), self.path.join(to)) {
             Ok(()) => Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
@@ -104,10 +133,12 @@ impl Directory for DiskDirectory {
 
     fn remove(&self, name: &str) -> Result<(), DeviceError> {
         check_name(DeviceOperation::Remove, name)?;
+        self.check_pinned(DeviceOperation::Remove, name)?;
         fs::remove_file(self.path.join(name)).map_err(|error| self.error(DeviceOperation::Remove, name, &error))
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        self.check_pinned(DeviceOperation::SyncDirectory, "")?;
         sys::sync_directory(&self.path).map_err(|error| self.error(DeviceOperation::SyncDirectory, "", &error))
     }
 

@@ -30,7 +30,7 @@ const LEAST_SEGMENTS: u64 = 4;
 
 /// Where the log of `dir` lies.
 pub fn directory(dir: &Path, hooked: Option<&Arc<dyn Directory>>) -> Arc<dyn Directory> {
-    hooked.map_or_else(|| Arc::new(DiskDirectory::new(dir)) as Arc<dyn Directory>, Arc::clone)
+    hooked.map_or_else(|| Arc::new(DiskDirectory::new(dir).pinned()) as Arc<dyn Directory>, Arc::clone)
 }
 
 /// Takes note of what was replayed, for INFO.

@@ -175,6 +175,34 @@ fn no_image_goes_where_its_log_is_not() {
 }
 
 #[test]
+fn no_file_of_a_log_is_made_where_the_log_is_not() {
+    let home = tempdir().unwrap();
+    let (data, moved) = (home.path().join("data"), home.path().join("moved"));
+    fs::create_dir(&data).unwrap();
+    let mut server = start_in(&data, LOGGING);
+    let mut client = server.client();
+    assert_eq!(client.text("SET a 1"), "OK");
+    fs::rename(&data, &moved).unwrap();
+    fs::create_dir(&data).unwrap();
+    let value = "x".repeat(100_000);
+    let mut acknowledged = 0;
+    while client.try_call(&format!("SET {acknowledged} {value}")).is_some_and(|reply| reply.text() == "OK") {
+        acknowledged += 1;
+        assert!(acknowledged < 1000, "writes are acknowledged whose files lie elsewhere");
+    }
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+    server.client().send(request("SHUTDOWN NOSAVE FORCE"));
+    assert!(server.ended());
+    fs::remove_dir(&data).unwrap();
+    fs::rename(&moved, &data).unwrap();
+    let again = start_in(&data, LOGGING);
+    let mut client = again.client();
+    for key in 0..acknowledged {
+        assert_eq!(client.text(&format!("STRLEN {key}")), value.len().to_string(), "{key} of {acknowledged}");
+    }
+}
+
+#[test]
 fn a_server_that_could_not_lock_its_place_before_does_so_before_a_save() {
     let place = tempdir().unwrap();
     // As after a start at which no file could be made there.
