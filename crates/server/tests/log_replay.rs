@@ -139,7 +139,7 @@ fn collection_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "hincrby" => format!("h{key} {} {}", random.field(), random.below(100)),
         "hincrbyfloat" => format!("h{key} {} 0.3", random.field()),
         "sadd" => format!("t{key} {} {} {}", random.member(), random.member(), random.member()),
-        "srem" => format!("t{key} {} {}", random.member(), random.member()),
+        "srem" => format!("t{key} {}", (0..6).map(|_| random.member()).collect::<Vec<_>>().join(" ")),
         "spop" => format!("t{key}{}", random.pick(&["", "", " 3", " 100"])),
         "smove" => format!("t{key} t{other} {}", random.member()),
         "sinterstore" | "sunionstore" | "sdiffstore" => format!("t{other} t{key} t{}", random.key()),
@@ -234,7 +234,7 @@ fn every_command_that_writes_comes_back_the_same() {
         let mut client = server.client();
         let now_ms = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
         let mut queued = 0;
-        for number in 0..3000 {
+        for number in 0..5000 {
             if number % 50 == 0 {
                 client.text(&format!("SELECT {}", random.below(DATABASES)));
             }
