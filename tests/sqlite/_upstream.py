@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """SQLite's own tests on libquire_sqlite.so, from Debian's source package: what they say by the VFS `quire` beside what they say by SQLite's own.
 
-    upstream.py --quire target/release/quire [--cache DIR] [--only speedtest1,threadtest3,mptest,tcl,python] [--tcl PATTERN,...]
+    _upstream.py --quire target/release/quire [--cache DIR] [--only speedtest1,threadtest3,mptest,tcl,python] [--tcl PATTERN,...]
 
 The package is fetched by `apt-get source` with lists of sources of its own; nothing of the machine's is changed. SQLite is compiled with a
 hook that loads the library before the first database is opened, so each of its programs uses `quire` as the default VFS where the
@@ -237,4 +237,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except Failure as failure:
-        sys.exit(f"upstream.py: {failure}")
+        sys.exit(f"_upstream.py: {failure}")
