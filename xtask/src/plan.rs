@@ -142,7 +142,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
     all.push(Step::new("fuzz smoke", |world| {
         let mut command = Command::new(steps::smoke_binary()?);
         command.args(["all", "--times", FUZZ_TIMES, "--seed", &world.seed.to_string()]);
-        steps::run(command, 10 * MINUTE)
+        steps::run(command, 20 * MINUTE)
     }));
     Ok(all)
 }
