@@ -4,6 +4,7 @@
 
 use quire_store::{LongDouble, StoreError, hash};
 
+use super::random_draw::{self, RandomDraw};
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
@@ -11,10 +12,6 @@ use crate::resp::Reply;
 
 /// More random fields that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
-/// A longer reply of such fields is refused too.
-const MOST_RANDOM_BYTES: usize = 1 << 28;
-/// So many are drawn before it is looked at whether that was too much.
-const RANDOM_AT_ONCE: usize = 1000;
 const BELOW_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
 /// HSET key field value …
@@ -218,37 +215,12 @@ pub fn hrandfield(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 || count < -MOST_RANDOM {
         return Err(CmdError::OUT_OF_RANGE);
     }
-    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let limit_bytes = ctx.reply.len() + MOST_RANDOM_BYTES;
-    let mark = ctx.reply.begin_array();
-    let mut shown = Ok(0);
-    if count >= 0 {
-        shown = show_random(ctx, wanted, true, with_values, usize::MAX);
-    } else {
-        for done in (0..wanted).step_by(RANDOM_AT_ONCE) {
-            let part = show_random(ctx, (wanted - done).min(RANDOM_AT_ONCE), false, with_values, limit_bytes);
-            shown = shown.and_then(|before| Ok(before + part?));
-            // A hash that is not there, or proves damaged, will be so next time too.
-            if !matches!(shown, Ok(1..)) {
-                break;
-            }
-        }
-    }
-    match shown {
-        Ok(elements) => ctx.reply.end_array(mark, elements),
-        Err(_) => ctx.reply.abandon_array(mark),
-    }
-    shown.map(drop)
+    random_draw::reply_with(ctx, count, |ctx, draw| show_random(ctx, draw, with_values))
 }
 
 /// Writes random fields; returns how many elements of the reply that were. Fails if the reply passes the limit.
-fn show_random(
-    ctx: &mut Ctx<'_>,
-    wanted: usize,
-    distinct: bool,
-    with_values: bool,
-    limit_bytes: usize,
-) -> Result<usize, CmdError> {
+fn show_random(ctx: &mut Ctx<'_>, draw: RandomDraw, with_values: bool) -> Result<usize, CmdError> {
+    let RandomDraw { wanted, distinct, limit_bytes } = draw;
     let reply = &mut *ctx.reply;
     let nested = with_values && reply.is_resp3();
     let (mut elements, mut full) = (0, false);

@@ -21,6 +21,7 @@ pub mod lists;
 pub mod memory;
 pub mod persistence;
 pub mod pubsub;
+mod random_draw;
 mod range;
 pub mod scan;
 pub mod server;

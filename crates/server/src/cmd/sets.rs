@@ -5,6 +5,7 @@
 use quire_store::set::SetOperation;
 use quire_store::{SetMember, StoreError, set};
 
+use super::random_draw::{self, RandomDraw};
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
@@ -12,10 +13,6 @@ use crate::resp::Reply;
 
 /// More random members that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
-/// A longer reply of such members is refused too.
-const MOST_RANDOM_BYTES: usize = 1 << 28;
-/// So many are drawn before it is looked at whether that was too much.
-const RANDOM_AT_ONCE: usize = 1000;
 
 #[inline]
 fn write(reply: &mut Reply, member: SetMember<'_>) {
@@ -268,31 +265,12 @@ pub fn srandmember(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if count < -MOST_RANDOM {
         return Err(CmdError::OUT_OF_RANGE);
     }
-    let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let limit_bytes = ctx.reply.len() + MOST_RANDOM_BYTES;
-    let mark = ctx.reply.begin_array();
-    let mut shown = Ok(0);
-    if count >= 0 {
-        shown = show_random(ctx, wanted, true, usize::MAX);
-    } else {
-        for done in (0..wanted).step_by(RANDOM_AT_ONCE) {
-            let part = show_random(ctx, (wanted - done).min(RANDOM_AT_ONCE), false, limit_bytes);
-            shown = shown.and_then(|before| Ok(before + part?));
-            // A set that is not there, or proves damaged, will be so next time too.
-            if !matches!(shown, Ok(1..)) {
-                break;
-            }
-        }
-    }
-    match shown {
-        Ok(elements) => ctx.reply.end_array(mark, elements),
-        Err(_) => ctx.reply.abandon_array(mark),
-    }
-    shown.map(drop)
+    random_draw::reply_with(ctx, count, show_random)
 }
 
 /// Writes random members; returns how many. Fails if the reply passes the limit.
-fn show_random(ctx: &mut Ctx<'_>, wanted: usize, distinct: bool, limit_bytes: usize) -> Result<usize, CmdError> {
+fn show_random(ctx: &mut Ctx<'_>, draw: RandomDraw) -> Result<usize, CmdError> {
+    let RandomDraw { wanted, distinct, limit_bytes } = draw;
     let reply = &mut *ctx.reply;
     let (mut elements, mut full) = (0, false);
     set::random_members(ctx.store, ctx.client.db, ctx.args.at(1), wanted, distinct, &mut |member| {

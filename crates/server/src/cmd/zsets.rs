@@ -9,6 +9,7 @@ use quire_store::numbers::{format_f64, format_g17};
 use quire_store::zset::ScoredMembers;
 use quire_store::{Direction, StoreError, zset};
 
+use super::random_draw::{self, RandomDraw};
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
@@ -16,10 +17,6 @@ use crate::resp::Reply;
 
 /// More random members that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
-/// A longer reply of such members is refused too.
-const MOST_RANDOM_BYTES: usize = 1 << 28;
-/// So many are drawn before it is looked at whether that was too much.
-const RANDOM_AT_ONCE: u64 = 1000;
 const BELOW_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 const NAN: CmdError = CmdError::fixed("ERR resulting score is not a number (NaN)");
 const MUST_BE_POSITIVE: CmdError = CmdError::fixed("ERR value is out of range, must be positive");
@@ -409,41 +406,16 @@ pub fn zrandmember(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if with_scores && count.unsigned_abs() > i64::MAX as u64 / 2 || count < -MOST_RANDOM {
         return Err(CmdError::OUT_OF_RANGE);
     }
-    let wanted = count.unsigned_abs();
-    let limit_bytes = ctx.reply.len() + MOST_RANDOM_BYTES;
-    let mark = ctx.reply.begin_array();
-    let mut shown = Ok(0);
-    if count >= 0 {
-        shown = show_random(ctx, wanted, true, with_scores, usize::MAX);
-    } else {
-        for done in (0..wanted).step_by(RANDOM_AT_ONCE as usize) {
-            let part = show_random(ctx, (wanted - done).min(RANDOM_AT_ONCE), false, with_scores, limit_bytes);
-            shown = shown.and_then(|before| Ok(before + part?));
-            // A sorted set that is not there, or proves damaged, will be so next time too.
-            if !matches!(shown, Ok(1..)) {
-                break;
-            }
-        }
-    }
-    match shown {
-        Ok(elements) => ctx.reply.end_array(mark, elements),
-        Err(_) => ctx.reply.abandon_array(mark),
-    }
-    shown.map(drop)
+    random_draw::reply_with(ctx, count, |ctx, draw| show_random(ctx, draw, with_scores))
 }
 
 /// Writes random members; returns how many elements of the reply that were. Fails if the reply passes the limit.
-fn show_random(
-    ctx: &mut Ctx<'_>,
-    wanted: u64,
-    distinct: bool,
-    with_scores: bool,
-    limit_bytes: usize,
-) -> Result<usize, CmdError> {
+fn show_random(ctx: &mut Ctx<'_>, draw: RandomDraw, with_scores: bool) -> Result<usize, CmdError> {
+    let RandomDraw { wanted, distinct, limit_bytes } = draw;
     let reply = &mut *ctx.reply;
     let nested = with_scores && reply.is_resp3();
     let (mut elements, mut full) = (0, false);
-    zset::random_members(ctx.store, ctx.client.db, ctx.args.at(1), wanted, distinct, &mut |score, member| {
+    zset::random_members(ctx.store, ctx.client.db, ctx.args.at(1), wanted as u64, distinct, &mut |score, member| {
         full |= reply.len() > limit_bytes;
         if full {
             return;
