@@ -23,12 +23,19 @@ const LOG_LOCK: &str = ".quire-log.lock";
 pub struct SharedLock {
     _locked: Arc<LockedFile>,
     identity: FileIdentity,
+    /// Of the directory in which it was taken.
+    directory: Option<FileIdentity>,
 }
 
 impl SharedLock {
     /// Whether this is the lock of the log in `dir`.
     pub fn is_of_log(&self, dir: &Path) -> bool {
         self.is_at(&dir.join(LOG_LOCK))
+    }
+
+    /// Whether it was taken in the directory that `dir` is now: its file may have been removed there since.
+    pub fn was_taken_in(&self, dir: &Path) -> bool {
+        self.directory.is_some() && FileIdentity::at(dir) == self.directory
     }
 
     fn is_at(&self, path: &Path) -> bool {
@@ -89,7 +96,10 @@ fn take(path: &Path) -> Result<Lock, LockError> {
     };
     let identity = FileIdentity::of(&file).map_err(LockError::Unreadable)?;
     match LockedFile::new(file) {
-        Ok(locked) => Ok(Lock::Held(SharedLock { _locked: Arc::new(locked), identity })),
+        Ok(locked) => {
+            let directory = path.parent().and_then(FileIdentity::at);
+            Ok(Lock::Held(SharedLock { _locked: Arc::new(locked), identity, directory }))
+        }
         Err(TryLockError::WouldBlock) => Err(LockError::Taken),
         Err(TryLockError::Error(error)) if is_unsupported(&error) => Ok(Lock::Unsupported(error)),
         Err(TryLockError::Error(error)) => Err(LockError::Unreadable(error)),

@@ -117,13 +117,20 @@ pub fn lock(config: &Config, hooks: &ServerHooks, held: Option<&SharedLock>) -> 
     if config.appendonly || found { lock_file::of_log_or_held(&config.dir, held) } else { Ok(None) }
 }
 
-/// Whether the directory that the configuration names is still the one in which the server logs, if it does.
+/// Whether the directory that the configuration names is still the one in which the server logs, if it does. If only the lock's file was
+/// removed there, the lock is taken again.
 ///
 /// # Errors
-/// In words for the client: another one lies there.
-pub fn may_save(state: &ServerState) -> Result<(), String> {
+/// In words for the client: another directory lies there, or another server has taken the lock.
+pub fn keep_lock(state: &mut ServerState) -> Result<(), String> {
     let (dir, logs) = (&state.config.dir, state.log_writer.is_some());
-    if logs && state.log_state.lock.as_ref().is_some_and(|lock| !lock.is_of_log(dir)) {
+    if let Some(lock) = state.log_state.lock.as_ref().filter(|lock| logs && !lock.is_of_log(dir)) {
+        if lock.was_taken_in(dir) {
+            let again = lock_file::of_log_or_held(dir, None)?;
+            tracing::warn!(dir = %dir.display(), "the file of the log's lock was removed; it is made and locked again");
+            state.log_state.lock = again.or(state.log_state.lock.take());
+            return Ok(());
+        }
         return Err(format!(
             "{} is not the directory any more in which writes are logged, and an image lies beside its log: move that directory \
              back, or go on without the log by CONFIG SET appendonly no",

@@ -83,7 +83,7 @@ fn keep_place(state: &mut ServerState) -> Result<(), String> {
     if state.hooks.image_directory.is_some() || !state.config.has_dir() {
         return Ok(());
     }
-    log_control::may_save(state)?;
+    log_control::keep_lock(state)?;
     let held = [&state.hooks.image_lock, &state.saves.cut.image_lock].into_iter().flatten();
     if let Some(lock) = lock_file::of_image_or_held(&state.config, held)? {
         state.hooks.image_lock = Some(lock);

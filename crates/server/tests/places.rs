@@ -175,6 +175,17 @@ fn no_image_goes_where_its_log_is_not() {
 }
 
 #[test]
+fn a_lock_whose_file_was_removed_is_taken_again_and_keeps_other_servers_away() {
+    let place = tempdir().unwrap();
+    let server = start_in(place.path(), LOGGING);
+    let mut client = server.client();
+    assert_eq!(client.text("SET a 1"), "OK");
+    fs::remove_file(place.path().join(".quire-log.lock")).unwrap();
+    assert_eq!((client.text("SAVE"), client.text("SET a 2")), ("OK".into(), "OK".into()));
+    assert!(lock_file::of_log(&config_in(place.path(), LOGGING)).is_err(), "another server could have the log, too");
+}
+
+#[test]
 fn no_file_of_a_log_is_made_where_the_log_is_not() {
     let home = tempdir().unwrap();
     let (data, moved) = (home.path().join("data"), home.path().join("moved"));
