@@ -156,7 +156,11 @@ fn read_list(store: &mut Store, key: &[u8]) {
 
 fn read_zset(store: &mut Store, key: &[u8]) {
     let Ok(zset) = zset::view(store, ZERO, key) else { return };
-    let len = zset.len().unwrap_or(0);
+    let len = zset.len();
+    if len.as_ref().is_ok_and(|len| *len == 0) {
+        return;
+    }
+    let len = len.unwrap_or(0);
     let _ = zset.range(0..len, Direction::Up, |_, _| true);
     let _ = zset.range(len / 3..len / 2, Direction::Down, |_, _| true);
     let _ = zset.ranks_between(&Cut::BelowScore(3.0), &Cut::UpToScore(7.0));
@@ -172,6 +176,10 @@ fn read_zset(store: &mut Store, key: &[u8]) {
 }
 
 fn write_zset(store: &mut Store, key: &[u8]) {
+    // Of the many keys only sorted sets, damaged ones too: each of the others would be given hundreds of members.
+    if zset::view(store, ZERO, key).is_ok_and(|zset| zset.len().is_ok_and(|len| len == 0)) {
+        return;
+    }
     let _ = zset::store_range(store, ZERO, b"range", key, 1..9);
     if let Ok(operands) = zset::operands(store, ZERO, [key, b"tree", b"words"].into_iter()) {
         let _ = zset::store_combination(store, ZERO, b"summed", SetOperation::Union, Aggregate::Sum, &operands);

@@ -33,10 +33,10 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "resp_parser", run: resp::run, seeds: resp::seeds, inputs: 20_000 },
-    Target { name: "image_reader", run: image::run, seeds: image::seeds, inputs: 150 },
-    Target { name: "delta_reader", run: delta::run, seeds: delta::seeds, inputs: 100 },
+    Target { name: "image_reader", run: image::run, seeds: image::seeds, inputs: 300 },
+    Target { name: "delta_reader", run: delta::run, seeds: delta::seeds, inputs: 200 },
     Target { name: "log_reader", run: log::run, seeds: log::seeds, inputs: 1_000 },
-    Target { name: "image_contents", run: contents::run, seeds: contents::seeds, inputs: 150 },
+    Target { name: "image_contents", run: contents::run, seeds: contents::seeds, inputs: 1_000 },
     Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds, inputs: 1_500 },
     Target { name: "config_file", run: config::run, seeds: config::seeds, inputs: 10_000 },
     Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds, inputs: 50_000 },
