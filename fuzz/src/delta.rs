@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader, present_pages};
 use quire_checkpoint::format::{StoredRegion, checksum};
-use quire_checkpoint::{Codec, ImageChain, ImageError, ImagePart};
+use quire_checkpoint::{Codec, ImageChain};
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::PAGE_SIZE;
 use quire_store::{DbId, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, hash, string};
@@ -99,13 +99,15 @@ fn use_chain(directory: Arc<dyn Directory>, mode: RestoreMode, flags: u8, is_val
     }
     contents::use_all_of(&mut store);
     if store.save_blocking(&place).is_ok() {
-        let saved = ImageChain::open(&*directory, NAMES[0]).expect("what was saved is sound");
-        let mut damage = saved.verify(|_, _| {}).expect("what was saved can be read").damage;
-        // No restore reads the image's gap, and a delta leaves the image as it is.
-        damage.retain(|found| {
-            saved.deltas().is_empty() || !matches!(found, ImageError::Damaged { part: ImagePart::Gap, .. })
-        });
-        assert!(damage.is_empty(), "what was saved is damaged: {damage:?}");
+        // Not what `verify` says of all bytes: a delta leaves the image as it is, and damage below pages of a delta is read by no restore.
+        let again = Store::open(config(), &place, mode, false);
+        let (mut again, report) = again.unwrap_or_else(|error| panic!("what was saved can't be opened: {error}"));
+        let restored = again.finish_restore();
+        assert!(
+            restored.is_ok() && report.damage.is_empty(),
+            "what was saved is damaged: {restored:?}, {:?}",
+            report.damage
+        );
     }
 }
 
