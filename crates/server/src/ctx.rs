@@ -34,6 +34,13 @@ impl Ctx<'_> {
         }
     }
 
+    /// Says a further command of the effect, which follows what was said before in the same record.
+    pub fn say_also(&mut self, words: &[EffectWord<'_>]) {
+        if self.server.log_writer.is_some() {
+            self.server.effects.say_also(words);
+        }
+    }
+
     /// Says that the command has changed data, though its specification doesn't say that it writes.
     pub fn say_changed(&mut self) {
         if self.server.log_writer.is_some() {

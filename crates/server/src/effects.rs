@@ -55,6 +55,8 @@ enum RecordedWord {
 pub struct Effects {
     said: EffectSource,
     words: Vec<RecordedWord>,
+    /// Where each command but the first begins among the words.
+    further: Vec<usize>,
     bytes: Vec<u8>,
 }
 
@@ -63,6 +65,15 @@ impl Effects {
     pub fn say(&mut self, words: &[EffectWord<'_>]) {
         self.clear();
         self.said = EffectSource::Instead;
+        words.iter().for_each(|word| self.push(*word));
+    }
+
+    /// A further command follows what was said before: one command has done the work of several.
+    pub fn say_also(&mut self, words: &[EffectWord<'_>]) {
+        if self.said != EffectSource::Instead {
+            return self.say(words);
+        }
+        self.further.push(self.words.len());
         words.iter().for_each(|word| self.push(*word));
     }
 
@@ -97,11 +108,16 @@ impl Effects {
         if self.said == EffectSource::AsItCame {
             log.note(store, writes, done.changed, done.db, done.args.iter());
         } else {
-            let words = self.words.iter().map(|word| match *word {
-                RecordedWord::Arg(index) => done.args.at(index),
-                RecordedWord::Own { start, end } => &self.bytes[start..end],
-            });
-            log.note(store, writes, done.changed, done.db, words);
+            // All go into one record: a replay does all of them or none.
+            let mut start = 0;
+            for &end in self.further.iter().chain([&self.words.len()]) {
+                let words = self.words[start..end].iter().map(|word| match *word {
+                    RecordedWord::Arg(index) => done.args.at(index),
+                    RecordedWord::Own { start, end } => &self.bytes[start..end],
+                });
+                log.note(store, writes, done.changed, done.db, words);
+                start = end;
+            }
         }
         self.clear();
     }
@@ -110,6 +126,8 @@ impl Effects {
         self.said = EffectSource::Nothing;
         self.words.clear();
         self.words.shrink_to(KEPT_WORDS);
+        self.further.clear();
+        self.further.shrink_to(KEPT_WORDS);
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
     }
@@ -232,6 +250,29 @@ mod tests {
         before.iter().for_each(|line| server.run(line));
         server.run(line);
         assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
+    }
+
+    #[test]
+    fn a_command_may_have_the_effect_of_several_in_one_record() {
+        let mut server = Logging::new();
+        server.state.effects.say(&[EffectWord::Bytes(b"SET"), EffectWord::Arg(1), EffectWord::Int(7)]);
+        server.state.effects.say_also(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(2)]);
+        let (line, ranges) = ("X a b", [(0, 1), (2, 1), (4, 1)].map(|(start, len)| ArgRange { start, len }));
+        let args = Args::new(line.as_bytes(), &ranges);
+        let done = ExecutedCommand { writes: true, changed: true, db: 0, args };
+        let log_writer = server.state.log_writer.as_mut().unwrap();
+        server.state.effects.tell(log_writer, &mut server.store, done);
+        log_writer.seal();
+        server.state.effects.tell(log_writer, &mut server.store, ExecutedCommand { changed: false, ..done });
+        let mut recovery = server.end();
+        let record = recovery.next_record().unwrap().unwrap();
+        let (mut commands, mut words, mut lines) = (record.commands(), Vec::new(), Vec::new());
+        while commands.next_into(&mut words).unwrap().is_some() {
+            let words = words.iter().map(|word| String::from_utf8_lossy(&record.body()[word.clone()]));
+            lines.push(words.collect::<Vec<_>>().join(" "));
+        }
+        assert_eq!(lines, ["SET a 7", "DEL b"]);
+        assert!(recovery.next_record().unwrap().is_none());
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod file_identity;
 pub mod glob;
 pub mod info;
 pub mod info_fields;
+pub mod key_spec;
 pub mod latency;
 pub mod leftover_logs;
 pub mod lock_file;

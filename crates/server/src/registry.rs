@@ -94,7 +94,8 @@ impl Registry {
         assert!(self.commands.len() < MOST_COMMANDS, "too many commands: {name} has no number");
         assert!(!spec.name.is_empty(), "a command has no name");
         let id = CommandId(self.commands.len() as u16);
-        let first_key = spec.key_specs.first().map_or(0, |spec| spec.first.max(0) as usize);
+        let first_key =
+            spec.key_specs.first().and_then(|spec| spec.first_fixed()).map_or(0, |first| first.max(0) as usize);
         self.commands.push(Command { id, spec, name, subcommands: Vec::new(), container, first_key });
         id
     }

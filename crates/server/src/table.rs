@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 
 use crate::ctx::{Args, CmdError, Ctx, Handler};
+pub use crate::key_spec::*;
 
 /// Properties of a command, a set of bits.
 pub type Flags = u32;
@@ -64,77 +65,6 @@ pub const NEVER_PAUSED: Flags = 1 << 22;
 /// Refused while writes are because nothing would keep them, though it changes nothing: programs that watch over a server
 /// ask with it whether the server is well.
 pub const REFUSED_WITH_WRITES: Flags = 1 << 23;
-
-/// What a command does with a key, a set of bits.
-pub type KeyUse = u16;
-
-/// Reads the key.
-pub const RO: KeyUse = 1 << 0;
-/// Reads and writes the key.
-pub const RW: KeyUse = 1 << 1;
-/// Overwrites the key.
-pub const OW: KeyUse = 1 << 2;
-/// Removes the key.
-pub const RM: KeyUse = 1 << 3;
-/// Returns or copies the value.
-pub const ACCESS: KeyUse = 1 << 4;
-/// Changes the value depending on what it was.
-pub const UPDATE: KeyUse = 1 << 5;
-/// Adds data.
-pub const INSERT: KeyUse = 1 << 6;
-/// Takes data away.
-pub const DELETE: KeyUse = 1 << 7;
-/// What is done depends on the words of the request.
-pub const VARIABLE: KeyUse = 1 << 8;
-/// No key stands there, but a name by which a cluster finds the server as by a key.
-pub const NOT_KEY: KeyUse = 1 << 9;
-
-/// Where keys stand among the words of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct KeySpec {
-    /// Index of the first key.
-    pub first: i16,
-    /// Index of the last key; negative ones count from the end.
-    pub last: i16,
-    /// Distance between keys.
-    pub step: i16,
-    /// What is done with them.
-    pub usage: KeyUse,
-    /// The word before the first one says how many there are; `last` says nothing then.
-    pub counted: bool,
-}
-
-impl KeySpec {
-    /// One key at `index`.
-    pub const fn one(index: i16, usage: KeyUse) -> Self {
-        Self { first: index, last: index, step: 1, usage, counted: false }
-    }
-
-    /// Keys from `first` to `last`, every `step` words.
-    pub const fn range(first: i16, last: i16, step: i16, usage: KeyUse) -> Self {
-        Self { first, last, step, usage, counted: false }
-    }
-
-    /// As many keys as the word at `index` says, behind it.
-    pub const fn counted(index: i16, usage: KeyUse) -> Self {
-        Self { first: index + 1, last: index + 1, step: 1, usage, counted: true }
-    }
-
-    /// The indices of the keys among the words of a request; none if it says that there are more than it has words.
-    pub fn positions(&self, args: Args<'_>) -> impl Iterator<Item = usize> + use<> {
-        let words = args.len();
-        let first = usize::try_from(self.first).unwrap_or(0);
-        let end = match self.last {
-            _ if self.counted => {
-                let count = args.get(first - 1).and_then(|word| std::str::from_utf8(word).ok()?.parse::<usize>().ok());
-                count.and_then(|count| first.checked_add(count)).filter(|&end| end <= words).unwrap_or(0)
-            }
-            last @ 0.. => words.min(last as usize + 1),
-            last => words.saturating_sub(usize::from(last.unsigned_abs()) - 1),
-        };
-        (first..end).step_by(usize::try_from(self.step).unwrap_or(0).max(1))
-    }
-}
 
 /// The family of a command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -399,14 +329,18 @@ impl CommandSpec {
     pub const fn takes(&self, words: usize) -> bool {
         if self.arity >= 0 { words == self.arity as usize } else { words >= self.arity.unsigned_abs() as usize }
     }
-    /// First key, last key and step as COMMAND reports them: the span of the key specs that are not counted.
+    /// First key, last key and step as COMMAND reports them: the span of the key specs that these three can say.
     pub fn key_range(&self) -> (i16, i16, i16) {
-        let mut fixed = self.key_specs.iter().filter(|spec| !spec.counted);
+        let mut fixed = self.key_specs.iter().filter_map(KeySpec::fixed_range);
         match (fixed.next(), fixed.next_back()) {
             (None, _) => (0, 0, 0),
-            (Some(only), None) => (only.first, only.last, only.step),
-            (Some(first), Some(last)) => (first.first, last.last, last.step),
+            (Some(only), None) => only,
+            (Some(first), Some(last)) => (first.0, last.1, last.2),
         }
+    }
+    /// Whether it has keys that first key, last key and step can't say.
+    pub fn moves_keys(&self) -> bool {
+        self.key_specs.iter().any(|spec| spec.fixed_range().is_none())
     }
     /// Whether a request of these words may change the key of this name, in whatever database.
     pub fn may_change(&self, args: Args<'_>, key: &[u8]) -> bool {

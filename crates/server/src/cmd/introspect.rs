@@ -37,6 +37,7 @@ const USAGE_NAMES: &[(KeyUse, &str)] = &[
     (INSERT, "insert"),
     (DELETE, "delete"),
     (VARIABLE, "variable_flags"),
+    (INCOMPLETE, "incomplete"),
     (NOT_KEY, "not_key"),
 ];
 
@@ -176,7 +177,7 @@ fn write_info(reply: &mut Reply, command: &Command) {
     reply.bulk_str(command.name);
     reply.int(i64::from(spec.arity));
     let flags: Vec<_> = FLAG_NAMES.iter().filter(|(flag, _)| spec.flags & flag != 0).collect();
-    let moves = spec.key_specs.iter().any(|keys| keys.counted);
+    let moves = spec.moves_keys();
     reply.set(flags.len() + usize::from(moves));
     for (_, name) in flags {
         reply.simple(name);
@@ -224,42 +225,49 @@ fn write_key_spec(reply: &mut Reply, spec: &KeySpec) {
     reply.bulk_str("flags");
     write_usage(reply, spec.usage);
     reply.bulk_str("begin_search");
-    reply.map(2);
-    reply.bulk_str("type");
-    reply.bulk_str("index");
-    reply.bulk_str("spec");
-    reply.map(1);
-    reply.bulk_str("index");
-    reply.int(i64::from(if spec.counted { spec.first - 1 } else { spec.first }));
-    reply.bulk_str("find_keys");
-    reply.map(2);
-    if spec.counted {
-        write_counted(reply);
-        return;
+    match spec.begin {
+        KeyBegin::Index(index) => {
+            write_rule(reply, "index", 1);
+            write_number(reply, "index", index);
+        }
+        KeyBegin::Keyword { word, from } => {
+            write_rule(reply, "keyword", 2);
+            reply.bulk_str("keyword");
+            reply.bulk_str(word);
+            write_number(reply, "startfrom", from);
+        }
+        KeyBegin::Unknown => write_rule(reply, "unknown", 0),
     }
-    reply.bulk_str("type");
-    reply.bulk_str("range");
-    reply.bulk_str("spec");
-    reply.map(3);
-    reply.bulk_str("lastkey");
-    // Counted from the first key, unless it counts from the end.
-    reply.int(i64::from(if spec.last < 0 { spec.last } else { spec.last - spec.first }));
-    reply.bulk_str("keystep");
-    reply.int(i64::from(spec.step));
-    reply.bulk_str("limit");
-    reply.int(0);
+    reply.bulk_str("find_keys");
+    match spec.find {
+        KeyFind::Range { last, step, limit } => {
+            write_rule(reply, "range", 3);
+            write_number(reply, "lastkey", last);
+            write_number(reply, "keystep", step);
+            write_number(reply, "limit", limit);
+        }
+        KeyFind::Counted => {
+            write_rule(reply, "keynum", 3);
+            write_number(reply, "keynumidx", 0);
+            write_number(reply, "firstkey", 1);
+            write_number(reply, "keystep", 1);
+        }
+        KeyFind::Unknown => write_rule(reply, "unknown", 0),
+    }
 }
 
-/// That a word says how many keys follow it.
-fn write_counted(reply: &mut Reply) {
+/// The kind of a rule, and the head of the map with its `len` parts.
+fn write_rule(reply: &mut Reply, kind: &str, len: usize) {
+    reply.map(2);
     reply.bulk_str("type");
-    reply.bulk_str("keynum");
+    reply.bulk_str(kind);
     reply.bulk_str("spec");
-    reply.map(3);
-    for (name, value) in [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)] {
-        reply.bulk_str(name);
-        reply.int(value);
-    }
+    reply.map(len);
+}
+
+fn write_number(reply: &mut Reply, name: &str, number: i16) {
+    reply.bulk_str(name);
+    reply.int(i64::from(number));
 }
 
 /// The ACL categories, which follow from flags and family.
