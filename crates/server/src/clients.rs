@@ -1,80 +1,16 @@
-//! All connections: their sockets, their buffers, and how to find them. Relies on mio for the sockets.
+//! All connections: their sockets, their buffers, and how to find them. Relies on `socket`.
 //!
 //! While a client's commands run its connection is taken out of its slot, so that a command can reach every other
 //! client through [`Clients`] and its own through the context.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
-
-use mio::event::Source;
-use mio::net::{TcpStream, UnixStream};
-use mio::{Interest, Registry, Token};
+use std::io;
 
 use crate::blocked::WaitEntry;
 use crate::client::{Client, CloseState};
 use crate::pubsub::{PubSub, PushMessage};
 use crate::resp::PartialRequest;
-
-/// Either kind of socket.
-#[derive(Debug)]
-#[allow(missing_docs)]
-pub enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    /// Reads what has come.
-    #[inline]
-    pub fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.read(to),
-            Socket::Unix(socket) => socket.read(to),
-        }
-    }
-
-    /// Writes what fits.
-    #[inline]
-    pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.write(from),
-            Socket::Unix(socket) => socket.write(from),
-        }
-    }
-
-    /// The socket's number.
-    pub fn fd(&self) -> RawFd {
-        match self {
-            Socket::Tcp(socket) => socket.as_raw_fd(),
-            Socket::Unix(socket) => socket.as_raw_fd(),
-        }
-    }
-
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Socket::Tcp(socket) => socket,
-            Socket::Unix(socket) => socket,
-        }
-    }
-
-    /// Asks for the events that matter for the first time.
-    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(self.source(), token, Interest::READABLE)
-    }
-
-    /// Changes whether the loop is told when more can be written.
-    pub fn watch_writing(&mut self, registry: &Registry, token: Token, writing: bool) -> io::Result<()> {
-        let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        registry.reregister(self.source(), token, interest)
-    }
-
-    /// Forgets the socket.
-    pub fn deregister(&mut self, registry: &Registry) {
-        // A socket that cannot be deregistered is closed right after, which does the same.
-        let _ = registry.deregister(self.source());
-    }
-}
+use crate::socket::Socket;
 
 /// Replies that the socket did not take yet, or that may not be sent yet.
 #[derive(Default, Debug)]
@@ -219,7 +155,8 @@ impl Connection {
     /// Memory of its buffers, and of what else its requests can make larger.
     pub fn memory_bytes(&self) -> usize {
         let partial = self.partial.as_ref().map_or(0, |partial| partial.memory_bytes());
-        self.input.capacity() + partial + self.output.memory_bytes() + self.client.held_bytes()
+        let buffers = self.input.capacity() + self.output.memory_bytes() + self.socket.memory_bytes();
+        buffers + partial + self.client.held_bytes()
     }
 
     /// True when its requests wait.

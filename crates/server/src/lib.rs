@@ -42,10 +42,12 @@ pub mod resp;
 pub mod save_state;
 pub mod saving;
 pub mod slowlog;
+pub mod socket;
 pub mod specs;
 pub mod state;
 pub mod stats;
 pub mod table;
+pub mod tls;
 
 pub use compat::compat_markdown;
 pub use info_fields::info_markdown;

@@ -20,6 +20,7 @@ use crate::pubsub::PushMessage;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
 use crate::stats::ServerStats;
+use crate::tls::TlsAcceptor;
 
 /// Files that the server needs besides its clients' sockets.
 pub const FILES_BESIDES: u64 = 64;
@@ -94,6 +95,8 @@ pub struct ServerIdentity {
     pub port: u16,
     /// Wakes the event loop from other threads.
     pub waker: Option<Arc<Waker>>,
+    /// What TLS connections are accepted with, if the server serves any.
+    pub tls: Option<TlsAcceptor>,
 }
 
 /// The server's clocks.
@@ -186,7 +189,7 @@ impl ServerState {
             ending: ShutdownState::default(),
             steps_paused: false,
             hooks: ServerHooks::default(),
-            instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None },
+            instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None, tls: None },
             clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
             writes_stopped: false,
         }

@@ -13,6 +13,7 @@ use crate::log_control;
 use crate::log_writer::LOST;
 use crate::persistence;
 use crate::state::FILES_BESIDES;
+use crate::tls::TlsAcceptor;
 
 /// CONFIG GET pattern …
 pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -57,6 +58,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     check_dir(&mut config, &changed)?;
     check_files(&config, &changed)?;
     check_log(ctx, &config, &changed)?;
+    let tls = new_tls(&config, &changed)?;
     let image_lock = lock_image(ctx, &config)?;
     // The last part that can fail: nothing has taken effect yet when it does, and the lock is given up again. A log that ends, ends by
     // the settings that it was kept by.
@@ -64,6 +66,10 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if let Some(lock) = image_lock {
         // A background save that is running has the lock before, too, until it ends.
         ctx.server.hooks.image_lock = lock;
+    }
+    if tls.is_some() {
+        // Connections that are open go on as they began.
+        ctx.server.instance.tls = tls;
     }
     let before = std::mem::replace(&mut ctx.server.config, config);
     if before.dir != ctx.server.config.dir {
@@ -93,6 +99,16 @@ fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(),
         return Err(refused(name, "can't set protected config"));
     }
     Ok(())
+}
+
+/// What TLS is served with from now on, if a setting of it changes; the files are read anew even if their names are the same.
+fn new_tls(config: &Config, changed: &[&str]) -> Result<Option<TlsAcceptor>, CmdError> {
+    match changed.iter().find(|name| name.starts_with("tls-")) {
+        Some(name) if config.tls.port != 0 => {
+            TlsAcceptor::new(&config.tls).map(Some).map_err(|error| refused(name, &error.to_string()))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The directory must be there. From here on it goes by its real path.

@@ -8,8 +8,10 @@ use crate::event_classes::NotifyClasses;
 pub mod directive;
 pub mod file;
 pub mod table;
+mod tls;
 pub mod value;
 
+pub use tls::{TlsClients, TlsSettings};
 pub use value::{
     AppendSync, ClientMemory, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveIoPriority, SaveRule,
 };
@@ -74,6 +76,7 @@ pub struct Config {
     pub port: u16,
     pub unixsocket: String,
     pub unixsocketperm: u32,
+    pub tls: TlsSettings,
     pub tcp_backlog: u32,
     pub tcp_keepalive_s: u32,
     pub timeout_s: u64,
@@ -152,6 +155,7 @@ impl Config {
             port: 0,
             unixsocket: String::new(),
             unixsocketperm: 0,
+            tls: TlsSettings::default(),
             tcp_backlog: 0,
             tcp_keepalive_s: 0,
             timeout_s: 0,

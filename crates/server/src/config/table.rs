@@ -9,6 +9,7 @@ use quire_store::{EncodingLimit, declared_limits};
 use super::Config;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
+use super::tls;
 use super::value::{self, RejectReason};
 
 const FIXED: bool = false;
@@ -492,7 +493,7 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    OWN.iter().chain(LIMITS.iter())
+    OWN.iter().chain(tls::DIRECTIVES).chain(LIMITS.iter())
 }
 
 /// The directive of this name or alias.

@@ -10,6 +10,7 @@ use super::worker::Worker;
 use crate::blocked::{BlockReason, BlockedClient};
 use crate::client::{Client, CloseState};
 use crate::clients::{Connection, Slot};
+use crate::socket::Socket;
 
 const TOO_MANY: &str = "ERR max number of clients reached";
 const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is \
@@ -27,8 +28,8 @@ impl Engine {
     /// Accepts connections that wait at a listener, many at once but not all of a flood.
     pub(super) fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
-            let keepalive_s = self.worker.state.config.tcp_keepalive_s;
-            match self.listeners[listener].accept(keepalive_s) {
+            let state = &self.worker.state;
+            match self.listeners[listener].accept(state.config.tcp_keepalive_s, state.instance.tls.as_ref()) {
                 Ok(caller) => self.welcome(caller),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
@@ -64,7 +65,7 @@ impl Engine {
         let mut client = Client::new(id, caller.address, caller.local_address, state.clock_ms());
         client.authenticated = state.config.requirepass.is_empty();
         client.peer.is_local = caller.is_local;
-        client.peer.is_unix = matches!(caller.socket, crate::clients::Socket::Unix(_));
+        client.peer.is_unix = matches!(caller.socket, Socket::Unix(_));
         client.peer.fd = caller.socket.fd();
         let polled = self.poll.registry();
         let mut socket = caller.socket;
@@ -89,6 +90,7 @@ impl Engine {
             }
         } else if !connection.at_end {
             let drained = self.read_once(&mut connection);
+            connection.read_closed |= connection.socket.is_ended();
             if !drained || connection.read_closed && !connection.at_end {
                 // There may be more: the rest of a long request, or the end after the last bytes.
                 self.again.push(slot);
@@ -196,7 +198,7 @@ impl Engine {
             connection.client.closing = closing_at_end(&connection);
         }
         let closing = connection.client.closing;
-        if closing == CloseState::Now || closing == CloseState::AfterReply && connection.output.is_empty() {
+        if closing == CloseState::Now || closing == CloseState::AfterReply && !has_unsent(&connection) {
             self.close(slot, connection);
             return;
         }
@@ -213,7 +215,7 @@ impl Engine {
             connection.unread = false;
             self.again.push(slot);
         }
-        let wants_writing = !connection.output.waiting().is_empty();
+        let wants_writing = !connection.output.waiting().is_empty() || connection.socket.has_unsent();
         if wants_writing != connection.watches_writing {
             watch_writing(self.poll.registry(), slot, &mut connection, wants_writing);
         }
@@ -289,6 +291,11 @@ fn closing_at_end(connection: &Connection) -> CloseState {
         None if connection.at_end => CloseState::AfterReply,
         None => CloseState::No,
     }
+}
+
+/// Whether bytes wait that the client is still to be sent.
+fn has_unsent(connection: &Connection) -> bool {
+    !connection.output.is_empty() || connection.socket.has_unsent()
 }
 
 fn watch_writing(polled: &Polled, slot: Slot, connection: &mut Connection, writing: bool) {

@@ -1,15 +1,17 @@
-//! Listening sockets: by address, by port, by path.
+//! Listening sockets: by address, by port, by path; in the clear or for TLS.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use mio::net::{TcpListener, UnixListener};
+use mio::net::{TcpListener, TcpStream, UnixListener};
 use mio::{Interest, Registry, Token};
 
-use crate::clients::Socket;
 use crate::config::Config;
+use crate::socket::Socket;
+use crate::tls::{TlsAcceptor, TlsError};
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +27,11 @@ pub enum ListenError {
         /// Why.
         source: io::Error,
     },
+    /// TLS can't be served.
+    #[error("cannot serve TLS: {0}")]
+    Tls(#[from] TlsError),
     /// There is no port and no path.
-    #[error("nothing to listen on: port is 0 and there is no unixsocket")]
+    #[error("nothing to listen on: port and tls-port are 0 and there is no unixsocket")]
     Nothing,
 }
 
@@ -44,35 +49,36 @@ fn told(error: &io::Error) -> String {
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener),
     Unix(UnixListener, String),
 }
 
 /// A connection that was accepted.
-pub(super) struct AcceptedSocket {
-    pub socket: Socket,
+pub(super) struct AcceptedSocket<S = Socket> {
+    pub socket: S,
     pub address: String,
     pub local_address: String,
     pub is_local: bool,
 }
 
+impl<S> AcceptedSocket<S> {
+    fn map<T>(self, wrap: impl FnOnce(S) -> T) -> AcceptedSocket<T> {
+        let Self { socket, address, local_address, is_local } = self;
+        AcceptedSocket { socket: wrap(socket), address, local_address, is_local }
+    }
+}
+
 impl Listener {
-    /// The next connection; its protocol options are set.
-    pub fn accept(&self, keepalive_s: u32) -> io::Result<AcceptedSocket> {
+    /// The next connection; its protocol options are set. `tls` is what those of TLS are accepted with.
+    pub fn accept(&self, keepalive_s: u32, tls: Option<&TlsAcceptor>) -> io::Result<AcceptedSocket> {
         match self {
-            Listener::Tcp(listener) => {
-                let (stream, peer) = listener.accept()?;
-                // Both only make a connection better; one that refuses is still served.
-                let _ = stream.set_nodelay(true);
-                if keepalive_s > 0 {
-                    let _ = quire_sys::net::set_keepalive(std::os::fd::AsFd::as_fd(&stream), keepalive_s);
-                }
-                let local = stream.local_addr().map(|address| address.to_string()).unwrap_or_default();
-                Ok(AcceptedSocket {
-                    socket: Socket::Tcp(stream),
-                    address: peer.to_string(),
-                    local_address: local,
-                    is_local: is_loopback(peer.ip()),
-                })
+            Listener::Tcp(listener) => Ok(accept_tcp(listener, keepalive_s)?.map(Socket::Tcp)),
+            Listener::Tls(listener) => {
+                let accepted = accept_tcp(listener, keepalive_s)?;
+                let tls = tls.ok_or_else(|| io::Error::other("TLS has no settings"))?;
+                let AcceptedSocket { socket, address, local_address, is_local } = accepted;
+                let stream = tls.accept(socket).map_err(io::Error::other)?;
+                Ok(AcceptedSocket { socket: Socket::Tls(Box::new(stream)), address, local_address, is_local })
             }
             Listener::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
@@ -90,7 +96,7 @@ impl Listener {
     /// Has the loop told of new connections.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
-            Listener::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Listener::Tcp(listener) | Listener::Tls(listener) => registry.register(listener, token, Interest::READABLE),
             Listener::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
         }
     }
@@ -98,13 +104,24 @@ impl Listener {
     /// Where it listens, and the TCP port.
     pub fn address(&self) -> (String, Option<u16>) {
         match self {
-            Listener::Tcp(listener) => match listener.local_addr() {
+            Listener::Tcp(listener) | Listener::Tls(listener) => match listener.local_addr() {
                 Ok(address) => (address.to_string(), Some(address.port())),
                 Err(_) => ("?".to_owned(), None),
             },
             Listener::Unix(_, path) => (path.clone(), None),
         }
     }
+}
+
+fn accept_tcp(listener: &TcpListener, keepalive_s: u32) -> io::Result<AcceptedSocket<TcpStream>> {
+    let (socket, peer) = listener.accept()?;
+    // Both only make a connection better; one that refuses is still served.
+    let _ = socket.set_nodelay(true);
+    if keepalive_s > 0 {
+        let _ = quire_sys::net::set_keepalive(socket.as_fd(), keepalive_s);
+    }
+    let local_address = socket.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    Ok(AcceptedSocket { socket, address: peer.to_string(), local_address, is_local: is_loopback(peer.ip()) })
 }
 
 fn is_loopback(address: IpAddr) -> bool {
@@ -119,8 +136,11 @@ fn is_loopback(address: IpAddr) -> bool {
 /// Opens all sockets that the configuration names.
 pub(super) fn open(config: &Config) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
-    if config.port != 0 || config.unixsocket.is_empty() {
-        open_tcp(config, &mut listeners)?;
+    if config.port != 0 || config.unixsocket.is_empty() && config.tls.port == 0 {
+        open_tcp(config, config.port, Listener::Tcp, &mut listeners)?;
+    }
+    if config.tls.port != 0 {
+        open_tcp(config, config.tls.port, Listener::Tls, &mut listeners)?;
     }
     if !config.unixsocket.is_empty() {
         listeners.push(open_unix(&config.unixsocket, config.unixsocketperm)?);
@@ -128,10 +148,13 @@ pub(super) fn open(config: &Config) -> Result<Vec<Listener>, ListenError> {
     if listeners.is_empty() { Err(ListenError::Nothing) } else { Ok(listeners) }
 }
 
-fn open_tcp(config: &Config, listeners: &mut Vec<Listener>) -> Result<(), ListenError> {
+fn open_tcp(
+    config: &Config,
+    mut port: u16,
+    kind: fn(TcpListener) -> Listener,
+    listeners: &mut Vec<Listener>,
+) -> Result<(), ListenError> {
     let several = config.bind.len() > 1;
-    // With port 0 the first address gets a free port, and the others the same.
-    let mut port = config.port;
     for text in &config.bind {
         let (text, optional) = match text.strip_prefix('-') {
             Some(text) => (text, true),
@@ -142,11 +165,12 @@ fn open_tcp(config: &Config, listeners: &mut Vec<Listener>) -> Result<(), Listen
             "::*" => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
             text => address_of(text).ok_or_else(|| ListenError::BadAddress(text.to_owned()))?,
         };
+        // With port 0 the first address gets a free port, and the others the same.
         let address = SocketAddr::new(ip, port);
         match quire_sys::net::listen_tcp(address, config.tcp_backlog) {
             Ok(listener) => {
                 port = listener.local_addr().map_or(port, |address| address.port());
-                listeners.push(Listener::Tcp(TcpListener::from_std(listener)));
+                listeners.push(kind(TcpListener::from_std(listener)));
             }
             Err(error) if optional && is_absent(&error) => {}
             Err(source) => return Err(ListenError::Refused { address: address.to_string(), source }),

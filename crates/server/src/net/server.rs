@@ -18,6 +18,7 @@ use crate::replay::{ReplayError, ReplaySummary, replay};
 use crate::save_state::RestoreSummary;
 use crate::specs;
 use crate::state::{FILES_BESIDES, ServerHooks, ServerState};
+use crate::tls::TlsAcceptor;
 
 /// Why the server could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,9 @@ impl Server {
         if room < u64::from(state.config.maxclients) {
             tracing::warn!(maxclients = room, "the limit on open files allows fewer clients than maxclients");
             state.config.maxclients = u32::try_from(room).unwrap_or(u32::MAX);
+        }
+        if state.config.tls.port != 0 {
+            state.instance.tls = Some(TlsAcceptor::new(&state.config.tls).map_err(ListenError::Tls)?);
         }
         let listeners = listen::open(&state.config)?;
         state.instance.addresses = listeners.iter().map(|listener| listener.address().0).collect();

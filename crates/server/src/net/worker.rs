@@ -417,6 +417,9 @@ impl Worker {
     pub fn write_waiting(&mut self, connection: &mut Connection) -> bool {
         let mut written = 0;
         connection.output.settle(self.state.durable());
+        if connection.socket.send_pending().is_err() {
+            connection.client.closing = CloseState::Now;
+        }
         while !connection.output.waiting().is_empty() && written < WRITTEN_AT_ONCE_BYTES {
             let Connection { output, socket, client, .. } = connection;
             let waiting = output.waiting();
