@@ -1,7 +1,7 @@
 //! `docs`: the files that are made from other sources: COMPAT.md from the table of command specifications, docs/info.md from that of
-//! INFO's own fields, quire.h from the doc comments of the C API, docs/log-lines.md from the calls that write to the log.
+//! INFO's own fields, docs/metrics.md from that of metrics, quire.h from the doc comments of the C API, docs/log-lines.md from the calls that write to the log.
 //!
-//! Relies on `quire docs NAME` printing the whole of COMPAT.md and of docs/info.md.
+//! Relies on `quire docs NAME` printing the whole of COMPAT.md, of docs/info.md and of docs/metrics.md.
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ pub fn run(check: bool, quire: Option<PathBuf>) -> anyhow::Result<()> {
         keep(header::FILE, &header::text()?, check)?,
         keep(log_lines::FILE, &log_lines::text()?, check)?,
         keep("COMPAT.md", &printed(&quire, "compat")?, check)?,
+        keep("docs/metrics.md", &printed(&quire, "metrics")?, check)?,
         keep("docs/info.md", &printed(&quire, "info")?, check)?,
     ];
     let stale: Vec<&str> = stale.into_iter().flatten().collect();

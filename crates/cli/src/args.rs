@@ -69,7 +69,7 @@ pub fn command() -> Command {
         .subcommand(
             Command::new("docs")
                 .about("Print documents that are made from the program's own tables, or write manual pages and completions")
-                .arg(Arg::new("document").required(true).value_parser(["compat", "info", "man", "completions"]))
+                .arg(Arg::new("document").required(true).value_parser(["compat", "info", "metrics", "man", "completions"]))
                 .arg(
                     Arg::new("out")
                         .long("out")

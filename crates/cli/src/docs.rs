@@ -16,6 +16,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match name.as_str() {
         "man" => manual_pages(out()?)?,
         "completions" => completions(out()?)?,
+        "metrics" => quire_sys::out!("{}", quire_server::metrics_markdown())?,
         "info" => quire_sys::out!("{}", quire_server::info_markdown())?,
         _ => quire_sys::out!("{}", quire_server::compat_markdown())?,
     }

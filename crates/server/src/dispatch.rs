@@ -294,6 +294,7 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let stats = ctx.server.stats.command(command.id);
     stats.calls += 1;
     stats.total_ns += duration_ns;
+    stats.durations.count(duration_ns);
     stats.failed += u64::from(failed);
     ctx.server.stats.commands_processed += 1;
     // No limit below a microsecond matters, so that most commands are done here.

@@ -18,6 +18,7 @@ pub mod config;
 pub mod ctx;
 pub mod dispatch;
 pub mod durability;
+pub mod durations;
 pub mod effects;
 pub mod error;
 pub mod event_classes;
@@ -31,6 +32,7 @@ pub mod leftover_logs;
 pub mod lock_file;
 pub mod log_control;
 pub mod log_writer;
+pub mod metrics;
 pub mod monitor;
 pub mod net;
 pub mod notifications;
@@ -51,6 +53,7 @@ pub mod tls;
 
 pub use compat::compat_markdown;
 pub use info_fields::info_markdown;
+pub use metrics::metrics_markdown;
 
 /// The version of Redis whose behaviour the server follows; clients decide by it what they may use.
 pub const COMPATIBLE_VERSION: &str = "7.2.6";

@@ -16,6 +16,7 @@ use crate::latency::LatencyMonitor;
 use crate::leftover_logs::LeftoverLogs;
 use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
+use crate::metrics::MetricsDesk;
 use crate::pubsub::PushMessage;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
@@ -97,6 +98,8 @@ pub struct ServerIdentity {
     pub waker: Option<Arc<Waker>>,
     /// What TLS connections are accepted with, if the server serves any.
     pub tls: Option<TlsAcceptor>,
+    /// Where metrics are asked for, if they are served.
+    pub metrics: Option<MetricsDesk>,
 }
 
 /// The server's clocks.
@@ -189,7 +192,7 @@ impl ServerState {
             ending: ShutdownState::default(),
             steps_paused: false,
             hooks: ServerHooks::default(),
-            instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None, tls: None },
+            instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None, tls: None, metrics: None },
             clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
             writes_stopped: false,
         }

@@ -1,8 +1,9 @@
-//! Counters of what the server did. Relies on nothing.
+//! Counters of what the server did. Relies on `durations`.
 
 use std::collections::BTreeMap;
 
 use crate::client::CommandId;
+use crate::durations::DurationCounts;
 
 /// What is counted per command.
 #[derive(Clone, Copy, Default, Debug)]
@@ -15,6 +16,8 @@ pub struct CommandStats {
     pub rejected: u64,
     /// Ended with an error.
     pub failed: u64,
+    /// How long they took.
+    pub durations: DurationCounts,
 }
 
 /// Samples from which a rate per second is told.

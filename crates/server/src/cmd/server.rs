@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::info::{self, InfoSource};
+use crate::registry::{Command, registry};
 
 /// Entries that SLOWLOG GET gives unless told.
 const SLOWLOG_DEFAULT_COUNT: usize = 10;
@@ -57,6 +58,43 @@ pub fn latency_history(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ctx.reply.int(spike.duration_ms as i64);
     }
     Ok(())
+}
+
+/// LATENCY HISTOGRAM [command …]
+pub fn latency_histogram(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let named: Vec<&Command> = match ctx.args.len() {
+        2 => registry().all().iter().collect(),
+        _ => ctx.args.from(2).iter().flat_map(with_subcommands).collect(),
+    };
+    let stats = &ctx.server.stats.commands;
+    let counted = |command: &Command| stats.get(command.id.0 as usize).filter(|stats| stats.calls > 0);
+    let shown: Vec<_> = named.into_iter().filter_map(|command| Some((command.name, counted(command)?))).collect();
+    ctx.reply.map(shown.len());
+    for (name, stats) in shown {
+        ctx.reply.bulk_str(name);
+        ctx.reply.map(2);
+        ctx.reply.bulk_str("calls");
+        ctx.reply.int(stats.calls as i64);
+        ctx.reply.bulk_str("histogram_usec");
+        let ranges: Vec<_> = stats.durations.buckets().filter(|(_, count)| *count > 0).collect();
+        ctx.reply.map(ranges.len());
+        let mut runs = 0;
+        for (bound_ns, count) in ranges {
+            runs += count;
+            ctx.reply.int((bound_ns / 1000) as i64);
+            ctx.reply.int(runs as i64);
+        }
+    }
+    Ok(())
+}
+
+/// The command of this name, or in place of a container its subcommands; none if there is no such command.
+fn with_subcommands(name: &[u8]) -> Vec<&'static Command> {
+    let Some(command) = registry().find(name) else { return Vec::new() };
+    match command.subcommands.is_empty() {
+        true => vec![command],
+        false => command.subcommands.iter().map(|id| registry().command(*id)).collect(),
+    }
 }
 
 /// LATENCY RESET [event …]

@@ -1,6 +1,7 @@
 //! The configuration: one typed struct, one table of directives ([`table`]) from which the file, the flags, the
 //! environment, CONFIG GET, CONFIG SET and CONFIG REWRITE all work. Knows nothing of clients or commands.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::event_classes::NotifyClasses;
@@ -77,6 +78,9 @@ pub struct Config {
     pub unixsocket: String,
     pub unixsocketperm: u32,
     pub tls: TlsSettings,
+    /// Where metrics are served; port 0 is nowhere.
+    pub metrics_bind: IpAddr,
+    pub metrics_port: u16,
     pub tcp_backlog: u32,
     pub tcp_keepalive_s: u32,
     pub timeout_s: u64,
@@ -156,6 +160,8 @@ impl Config {
             unixsocket: String::new(),
             unixsocketperm: 0,
             tls: TlsSettings::default(),
+            metrics_bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            metrics_port: 0,
             tcp_backlog: 0,
             tcp_keepalive_s: 0,
             timeout_s: 0,

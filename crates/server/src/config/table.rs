@@ -55,6 +55,26 @@ static OWN: &[Directive] = &[
             Ok(())
         }
     ),
+    integer!(
+        "metrics-port",
+        "0",
+        FIXED,
+        0,
+        65535,
+        "TCP port for Prometheus, which asks for /metrics there; 0 means none.",
+        metrics_port
+    ),
+    directive!(
+        "metrics-bind",
+        "127.0.0.1",
+        FIXED,
+        "The address that metrics are served on; they are open to all that reach it.",
+        |c| c.metrics_bind.to_string(),
+        |c, v| {
+            c.metrics_bind = v.parse().map_err(|_| "argument must be an IP address")?;
+            Ok(())
+        }
+    ),
     integer!("tcp-backlog", "511", FIXED, 0, MAX_INT, "Connections that may wait to be accepted.", tcp_backlog),
     integer!(
         "tcp-keepalive",

@@ -14,6 +14,7 @@ use super::worker::Worker;
 use crate::blocked::WakeEvent;
 use crate::clients::Slot;
 use crate::log_control;
+use crate::metrics;
 use crate::persistence;
 use crate::state::Shutdown;
 
@@ -133,6 +134,7 @@ impl Engine {
                     self.worker.state.ending.request =
                         Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
                 }
+                metrics::answer(&self.worker.store, &self.worker.state);
             }
             SIGNALS => {
                 if self.signals.as_mut().is_some_and(Signals::drain) {

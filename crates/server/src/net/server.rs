@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::{Poll, Waker};
+use quire_metrics::EndpointError;
 use quire_store::{DbId, Store};
 
 use super::engine::Engine;
@@ -12,6 +13,7 @@ use super::listen::{self, ListenError};
 use super::worker::Worker;
 use crate::config::Config;
 use crate::log_control;
+use crate::metrics;
 use crate::persistence;
 use crate::registry;
 use crate::replay::{ReplayError, ReplaySummary, replay};
@@ -26,6 +28,9 @@ pub enum ServerError {
     /// No socket to listen on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// No metrics.
+    #[error(transparent)]
+    Metrics(#[from] EndpointError),
     /// The system refused what the event loop needs.
     #[error("the event loop failed: {0}")]
     Loop(#[from] io::Error),
@@ -116,6 +121,10 @@ impl Server {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
         state.instance.waker = Some(Arc::clone(&waker));
+        if state.config.metrics_port != 0 {
+            let (ip, port) = (state.config.metrics_bind, state.config.metrics_port);
+            state.instance.metrics = Some(metrics::serve(ip, port, Arc::clone(&waker))?);
+        }
         if !replayed.recovered.damaged_files.is_empty() {
             keep_recovered(&mut store, &mut state, &replayed).map_err(ServerError::Fault)?;
         }

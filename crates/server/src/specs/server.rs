@@ -170,6 +170,15 @@ static CONFIG: &[CommandSpec] = &[
 
 static LATENCY: &[CommandSpec] = &[
     helps("2.8.13"),
+    server(
+        CommandSpec::new("histogram", -2, cmd_server::latency_histogram),
+        "7.0.0",
+        "O(N) where N is the number of commands with latency information being retrieved.",
+    )
+    .flags(OPERATOR)
+    .summary("Tells how long runs of commands took, in ranges that double.")
+    .args(&[Arg::string("COMMAND").multiple().optional()])
+    .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     server(CommandSpec::new("history", 3, cmd_server::latency_history), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last spikes of an event.")
