@@ -28,6 +28,7 @@ const NEEDED: &[(&str, Proof)] = &[
     ("redis-tools", Proof::Program("redis-cli")),
     ("python3", Proof::Program("python3")),
     ("python3-redis", Proof::Module("redis")),
+    ("python3-prometheus-client", Proof::Module("prometheus_client")),
     ("fio", Proof::Program("fio")),
     ("faketime", Proof::Program("faketime")),
     ("e2fsprogs", Proof::Program("mkfs.ext4")),

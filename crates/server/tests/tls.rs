@@ -3,12 +3,12 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PATIENCE, Running, Value, start, start_in};
+use common::{PATIENCE, Running, Value, free_port, start, start_in};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -69,15 +69,15 @@ impl Certificates {
     }
 }
 
-/// A server with TLS on a port that was free a moment ago.
+/// A server with TLS on a port of its own.
 fn serve(certificates: &Certificates, more: &[(&str, &str)]) -> (Running, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let text = port.to_string();
     let settings = certificates.settings();
     let mut all: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
     all.push(("tls-port", &text));
     // The clients of the other tests speak in the clear, on a port of their own.
-    let plain = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let plain = free_port().to_string();
     all.push(("port", &plain));
     all.extend_from_slice(more);
     (start(&all), port)
@@ -250,7 +250,7 @@ fn with_port_0_only_tls_is_served() {
     let certificates = Certificates::new();
     certificates.sign("server");
     let dir = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let text = port.to_string();
     let settings = certificates.settings();
     let mut all: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -5,9 +5,11 @@
 #![allow(dead_code)] // no test file uses all of it
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,23 @@ pub struct Running {
     pub port: u16,
     pub dir: PathBuf,
     own_dir: Option<TempDir>,
+}
+
+/// Names that say which ports this process has been given.
+static CLAIMS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+
+/// A port on which no program listens, below those that the system gives to connections. Until this process ends no other test that
+/// asks so is given it: a server that has not begun to listen yet would be taken for another one.
+pub fn free_port() -> u16 {
+    for port in 21_001..32_000u16 {
+        let name = SocketAddr::from_abstract_name(format!("quire-test-port-{port}")).unwrap();
+        let Ok(claim) = UnixListener::bind_addr(&name) else { continue };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            CLAIMS.lock().unwrap().push(claim);
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// Starts a server with these settings, its data in a directory of its own.
