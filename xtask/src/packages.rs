@@ -30,6 +30,7 @@ const NEEDED: &[(&str, Proof)] = &[
     ("python3-redis", Proof::Module("redis")),
     ("python3-prometheus-client", Proof::Module("prometheus_client")),
     ("fio", Proof::Program("fio")),
+    ("curl", Proof::Program("curl")),
     ("faketime", Proof::Program("faketime")),
     ("e2fsprogs", Proof::Program("mkfs.ext4")),
     ("fuse3", Proof::Program("fusermount3")),

@@ -72,6 +72,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ],
     },
     Experiment {
+        name: "types",
+        words: &[],
+        names: &[
+            "types_p16_geomean_vs_redis",
+            "types_p16_worst_vs_redis",
+            "types_memory_geomean_vs_redis",
+            "types_memory_worst_vs_redis",
+            "eviction_hit_ratio_vs_redis",
+        ],
+    },
+    Experiment {
         name: "snapshot",
         words: &["--sizes", "8,16"],
         names: &[

@@ -28,6 +28,11 @@ const UNBOUNDED: &[Unbounded] = &[
         &["sadd_", "sismember_", "sinter_"],
         "what sockets allow is the bound of set_p1_ratio and set_p16_ratio; the part measures no server that does nothing",
     ),
+    (
+        "types",
+        &["types_memory_"],
+        "keys, elements and scores by themselves would be a bound, but what a server must know of each beside them is what is compared",
+    ),
     ("ccow", &["ccow_unneeded_ratio"], COPIES),
     ("snapshot", &["*_stall_ratio", "barrier_stall_ns"], CUT),
     ("forkers", &["redis_p999_gain"], PERCENTILE),

@@ -38,6 +38,7 @@ pub mod snapshot;
 pub mod stats;
 pub mod supervisor;
 pub mod tables;
+pub mod types;
 pub mod wcache;
 pub mod write_limit;
 pub mod zread;

@@ -23,6 +23,7 @@ pub struct ExperimentEntry {
 /// All experiments.
 pub const EXPERIMENTS: &[ExperimentEntry] = &[
     entry::<crate::server::ServerArgs>(),
+    entry::<crate::types::TypesArgs>(),
     entry::<crate::forkers::ForkersArgs>(),
     entry::<crate::snapshot::SnapshotArgs>(),
     entry::<crate::ccow::CcowArgs>(),
@@ -81,6 +82,7 @@ mod tests {
         let list = document.split("## What a quick run leaves out").nth(1).unwrap().split("\n## ").next().unwrap();
         for (experiment, names) in [
             ("server", beyond::<crate::server::ServerArgs>()),
+            ("types", beyond::<crate::types::TypesArgs>()),
             ("forkers", beyond::<crate::forkers::ForkersArgs>()),
             ("snapshot", beyond::<crate::snapshot::SnapshotArgs>()),
             ("ccow", beyond::<crate::ccow::CcowArgs>()),

@@ -10,7 +10,7 @@ mod restart;
 mod restore;
 mod save;
 mod sets;
-mod setup;
+pub(crate) mod setup;
 mod sizes;
 mod throughput;
 
@@ -22,7 +22,7 @@ use crate::chart::Chart;
 use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
 use crate::memory;
 use crate::report::Report;
-use setup::ExperimentSetup;
+use setup::{ExperimentSetup, SetupOptions};
 
 /// Keys of a full run, and of a small one.
 const KEYS: u64 = 3_000_000;
@@ -85,7 +85,15 @@ impl Experiment for ServerArgs {
     }
 
     fn run(&self) -> anyhow::Result<ServerResults> {
-        let setup = ExperimentSetup::new(self)?;
+        let setup = ExperimentSetup::new(&SetupOptions {
+            common: &self.common,
+            binary: &self.binary,
+            valkey: self.valkey.as_deref(),
+            keys: self.keys.unwrap_or(self.common.pick(KEYS, FEW_KEYS)),
+            value_bytes: self.value_bytes,
+            rate: self.rate,
+            port: self.port,
+        })?;
         let wants = |part: &str| wants(&self.parts, part);
         let mut results = ServerResults {
             facts: setup.facts(),

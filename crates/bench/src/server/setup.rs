@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 
-use super::{FEW_KEYS, KEYS, ServerArgs};
+use crate::experiment::{BinaryArgs, CommonArgs};
 use crate::load::closed_loop;
 use crate::process::{Program, Server, ServerKind, find_on_path};
 use crate::progress::Progress;
@@ -44,25 +44,45 @@ pub struct ExperimentSetup {
     progress: Progress,
 }
 
+/// What an experiment that sets servers beside each other is told.
+#[derive(Debug)]
+pub struct SetupOptions<'a> {
+    /// What all experiments are told.
+    pub common: &'a CommonArgs,
+    /// Our binary.
+    pub binary: &'a BinaryArgs,
+    /// A Valkey binary to set beside the others.
+    pub valkey: Option<&'a Path>,
+    /// Keys in the data set.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Requests a second of the steady load.
+    pub rate: u64,
+    /// First of the ports to use.
+    pub port: u16,
+}
+
 /// The peer that ratios are taken against.
 pub const PEER: &str = "redis-server";
 
 impl ExperimentSetup {
     /// Finds the programs and makes the directory.
-    pub fn new(args: &ServerArgs) -> anyhow::Result<Self> {
+    pub fn new(args: &SetupOptions<'_>) -> anyhow::Result<Self> {
         let mut programs = vec![Program { name: "quire".into(), kind: ServerKind::Quire, binary: args.binary.path()? }];
         match find_on_path(PEER) {
             Some(binary) => programs.push(Program { name: PEER.into(), kind: ServerKind::Redis, binary }),
             None => bail!("redis-server is not on the PATH (Debian package redis-server): ratios need the peer"),
         }
-        if let Some(binary) = &args.valkey {
-            programs.push(Program { name: "valkey-server".into(), kind: ServerKind::Redis, binary: binary.clone() });
+        if let Some(binary) = args.valkey {
+            let binary = binary.to_owned();
+            programs.push(Program { name: "valkey-server".into(), kind: ServerKind::Redis, binary });
         }
         if args.value_bytes == 0 || args.value_bytes > 512 << 10 {
             bail!("--value-bytes must be between 1 and 524288");
         }
         Ok(Self {
-            keys: args.keys.unwrap_or(args.common.pick(KEYS, FEW_KEYS)).max(1000),
+            keys: args.keys.max(1000),
             value_bytes: args.value_bytes,
             rounds: args.common.rounds(5, 2),
             rate: args.rate.max(100),
@@ -106,9 +126,14 @@ impl ExperimentSetup {
 
     /// Starts one program on an empty directory called `label`.
     pub fn start(&self, index: usize, label: &str) -> anyhow::Result<Candidate> {
+        self.start_with(index, label, &[])
+    }
+
+    /// The same with further settings.
+    pub fn start_with(&self, index: usize, label: &str, settings: &[&str]) -> anyhow::Result<Candidate> {
         let program = &self.programs[index];
         let dir = self.dir.path().join(format!("{}-{label}", program.name));
-        let mut server = Server::start(program, self.first_port + index as u16, &dir)?;
+        let mut server = Server::start_with(program, self.first_port + index as u16, &dir, settings)?;
         let control = server.ready()?;
         Ok(Candidate { server, control })
     }
