@@ -129,11 +129,11 @@ impl ExperimentSetup {
         self.start_with(index, label, &[])
     }
 
-    /// The same with further settings.
-    pub fn start_with(&self, index: usize, label: &str, settings: &[&str]) -> anyhow::Result<Candidate> {
+    /// The same with further words on its command line.
+    pub fn start_with(&self, index: usize, label: &str, words: &[&str]) -> anyhow::Result<Candidate> {
         let program = &self.programs[index];
         let dir = self.dir.path().join(format!("{}-{label}", program.name));
-        let mut server = Server::start_with(program, self.first_port + index as u16, &dir, settings)?;
+        let mut server = Server::start_told(program, self.first_port + index as u16, &dir, &[], words)?;
         let control = server.ready()?;
         Ok(Candidate { server, control })
     }

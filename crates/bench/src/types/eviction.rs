@@ -4,7 +4,8 @@
 //! Relies on the same draws for all servers. The second load has scans in between: keys in order, each asked for once.
 
 use anyhow::{Context, bail};
-use quire_rng::{SplitMix64, Zipf};
+use quire_rng::SplitMix64;
+use quire_rng::zipf::Zipf;
 
 use super::of_peer;
 use crate::memory;
@@ -106,8 +107,7 @@ fn hit_ratio(control: &mut Connection, draws: &mut Draws, requests: u64) -> anyh
         let (mut sets, mut missing) = (String::new(), 0);
         for (key, is_scan) in &keys {
             let is_hit = match control.reply()? {
-                Value::Bulk(_) => true,
-                Value::Null => false,
+                Value::Bulk(value) => value.is_some(),
                 other => bail!("GET was answered with {other:?}"),
             };
             if batch * BATCH as u64 >= requests / WARMING_PART && !is_scan {

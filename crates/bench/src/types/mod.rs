@@ -7,8 +7,6 @@ mod eviction;
 mod memory_costs;
 mod rates;
 
-use std::path::PathBuf;
-
 use serde_json::{Map, Value};
 
 use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
