@@ -71,8 +71,16 @@ pub(crate) fn check(
     let (witness, log) = (witness_name(config), log.to_owned());
     let holds_nothing = found.records.is_empty();
     let Some(told) = told else {
-        let claimed = config.witness.is_none() || holds_nothing || config.accept_damaged;
-        return if claimed { Ok(()) } else { Err(CacheError::Unclaimed { witness, log }) };
+        if config.witness.is_none() || config.accept_damaged {
+            return Ok(());
+        }
+        if !holds_nothing {
+            return Err(CacheError::Unclaimed { witness, log });
+        }
+        // A log that has agreed with a witness wrote it before: volumes without one are others, or what lies below the place where these
+        // would be mounted.
+        let has_agreed = found.epochs[0] != Epoch::default();
+        return if has_agreed { Err(CacheError::OtherVolumes { witness, log }) } else { Ok(()) };
     };
     // The volumes need no log.
     let complete = match told.state {

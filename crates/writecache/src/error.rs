@@ -158,6 +158,17 @@ pub enum CacheError {
         /// The fast device.
         log: String,
     },
+    /// The log holds nothing, and was that of other volumes.
+    #[error(
+        "{log} is the log of a directory that knows it, and {witness} is empty: this is another directory, or its file system is \
+         not mounted there. Mount it; or give a new log, or remove {log}, which holds nothing, if this directory is to have it"
+    )]
+    OtherVolumes {
+        /// The witness's file.
+        witness: String,
+        /// The fast device.
+        log: String,
+    },
     /// Log and volumes are of different times.
     #[error(
         "{log} and the directory are of different times: the log is of epoch {found}, {witness} of epoch {wanted}, so one of \

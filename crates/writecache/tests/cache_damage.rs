@@ -309,6 +309,28 @@ fn a_witness_that_is_damaged_is_none_that_is_missing() {
 }
 
 #[test]
+fn a_log_that_holds_nothing_is_not_that_of_volumes_without_its_witness() {
+    let homes = Homes::new();
+    let cache = WriteCache::create(homes.fast(), &homes.volumes(), settings(&homes)).unwrap();
+    put(&cache, 3, 7);
+    cache.drain().unwrap();
+    cache.close().unwrap();
+    let fast = homes.fast.bytes("fast").unwrap();
+    let witness = homes.slow.bytes("witness").unwrap();
+    // What is below the place where the volumes would be mounted.
+    let bare = with(&homes, &fast, &[]);
+    let before = bytes_of(&bare);
+    let error = open(&bare).err().unwrap();
+    assert!(matches!(error, CacheError::OtherVolumes { .. }) && error.to_string().contains("not mounted"), "{error}");
+    assert!(bytes_of(&bare) == before, "nothing is written");
+    let cache = open(&with(&homes, &fast, &witness)).unwrap();
+    assert_eq!(get(&cache, 3), 7);
+    drop(cache);
+    let accepting = CacheConfig { accept_damaged: true, ..settings(&bare) };
+    assert!(WriteCache::open(bare.fast(), &bare.volumes(), accepting).is_ok());
+}
+
+#[test]
 fn what_is_no_log_is_left_alone() {
     for content in [&b"# a file of another user's\n"[..], &[7; 20_000], &[&[0; 5000][..], &[1; 10_000]].concat()] {
         let homes = Homes::new();
