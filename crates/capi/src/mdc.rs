@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use quire_mdc::{Checkpoint, CheckpointOptions, PassMode, ReadMode, Restore};
+use quire_mdc::{Checkpoint, CheckpointError, CheckpointOptions, PassMode, ReadMode, Restore};
 
 use crate::api_error::ApiError;
 use crate::boundary::{self, check};
@@ -41,7 +41,8 @@ pub struct mdc_file {
 }
 
 enum Stage {
-    Writing(Checkpoint),
+    /// The second is whether a write has failed.
+    Writing(Checkpoint, bool),
     /// The second is whether a read has failed.
     ReadMode(Box<Restore>, bool),
     Ended,
@@ -96,7 +97,7 @@ pub unsafe extern "C" fn mdc_checkpoint_start(path: *const c_char, flags: u32) -
         let name = path.to_string_lossy().into_owned();
         let options = CheckpointOptions { gives_back: flags & MDC_RELEASE != 0 };
         match Checkpoint::start(path, options) {
-            Ok(made) => handle::make(mdc_file { path: name, stage: Mutex::new(Stage::Writing(made)) }),
+            Ok(made) => handle::make(mdc_file { path: name, stage: Mutex::new(Stage::Writing(made, false)) }),
             Err(source) => Err(ApiError::Checkpoint { file: name, source }),
         }
     })
@@ -118,17 +119,25 @@ pub unsafe extern "C" fn mdc_fwrite(
 ) -> usize {
     boundary::value(0, || {
         let file = handle::get("file", file)?;
-        let (len, passing) = (bytes(size, count)?, check_type(r#type)?);
-        if len > 0 {
-            check("ptr", ptr.cast::<u8>())?;
-        }
-        file.with(|stage| match stage {
-            Stage::Writing(made) => {
+        file.with(|stage| {
+            let Stage::Writing(made, has_failed) = stage else {
+                return Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" });
+            };
+            let written = bytes(size, count).and_then(|len| {
+                let passing = check_type(r#type)?;
+                if len > 0 {
+                    check("ptr", ptr.cast::<u8>())?;
+                }
+                if *has_failed {
+                    return Err(file.failure(CheckpointError::Failed));
+                }
                 // SAFETY: `Checkpoint::write` needs `len` readable bytes, and that referenced ones stay as they are until the
                 // checkpoint ends: both are the duty of this function's callers. NULL was refused above, unless `len` is 0.
                 unsafe { made.write(ptr.cast(), len, passing) }.map_err(|source| file.failure(source))
-            }
-            _ => Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" }),
+            });
+            // A checkpoint that lacks an object would be read as another one.
+            *has_failed |= written.is_err();
+            written
         })?;
         Ok(if size == 0 { 0 } else { count })
     })
@@ -147,16 +156,22 @@ pub unsafe extern "C" fn mdc_checkpoint_end(file: *mut mdc_file) -> quire_status
     boundary::status(|| {
         let ended = {
             let file = handle::get("file", file)?;
-            let made = file.with(|stage| match std::mem::replace(stage, Stage::Ended) {
-                Stage::Writing(made) => Ok(made),
+            let (made, has_failed) = file.with(|stage| match std::mem::replace(stage, Stage::Ended) {
+                Stage::Writing(made, has_failed) => Ok((made, has_failed)),
                 other => {
                     *stage = other;
                     Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" })
                 }
             })?;
-            // SAFETY: `Checkpoint::end` needs, if memory is given back, a forked child that shares no memory with its parent and
-            // to which the kernel writes nothing by itself: the duty of this function's callers who passed MDC_RELEASE.
-            unsafe { made.end() }.map_err(|source| file.failure(source))
+            if has_failed {
+                // Given up by its end.
+                drop(made);
+                Err(file.failure(CheckpointError::Failed))
+            } else {
+                // SAFETY: `Checkpoint::end` needs, if memory is given back, a forked child that shares no memory with its parent and
+                // to which the kernel writes nothing by itself: the duty of this function's callers who passed MDC_RELEASE.
+                unsafe { made.end() }.map_err(|source| file.failure(source))
+            }
         };
         handle::release("file", file)?;
         ended.map(|_| ())
@@ -172,7 +187,7 @@ pub unsafe extern "C" fn mdc_checkpoint_cancel(file: *mut mdc_file) -> quire_sta
     boundary::status(|| {
         if !file.is_null() {
             handle::get("file", file)?.with(|stage| match stage {
-                Stage::Writing(_) => Ok(()),
+                Stage::Writing(..) => Ok(()),
                 _ => Err(ApiError::Stage { argument: "file", wanted: "mdc_checkpoint_start()" }),
             })?;
         }

@@ -296,7 +296,10 @@ fn read_table(source: &ByteSource, footer: &Footer) -> Result<(Vec<AreaEntry>, V
     let (area_count, unit_count) = (footer.area_count.get(), footer.unit_count.get());
     // It ends before the footer, so it is no longer than the file.
     let len = table_bytes(area_count, unit_count).and_then(|len| usize::try_from(len).ok());
-    let mut bytes = vec![0; len.ok_or_else(|| fault("it is too long"))?];
+    let (len, mut bytes) = (len.ok_or_else(|| fault("it is too long"))?, Vec::new());
+    // A file with holes may say that it is longer than memory.
+    bytes.try_reserve_exact(len).map_err(|_| fault("there is no memory for it"))?;
+    bytes.resize(len, 0);
     if !source.copy(footer.table_offset.get(), &mut bytes) {
         return Err(fault("it lies outside the file"));
     }

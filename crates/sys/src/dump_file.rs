@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
@@ -145,11 +145,20 @@ impl DumpFile {
         Ok(rustix::fs::fsync(&self.file)?)
     }
 
+    /// Whether the temporary name still leads to this file. After a fork both processes have it, and one of them may have given it its
+    /// name, or up, and another process may have begun anew since.
+    fn has_temporary_name(&self) -> io::Result<bool> {
+        is_called(&self.directory, &self.temporary, &rustix::fs::fstat(&self.file)?)
+    }
+
     /// Gives the file its name, in place of what had it.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; [`io::ErrorKind::NotFound`] if the temporary name does not lead to this file any more.
     pub fn rename(&self) -> io::Result<()> {
+        if !self.has_temporary_name()? {
+            return Err(Errno::NOENT.into());
+        }
         let (from, to) = (self.temporary.as_c(), self.name.as_c());
         Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?)
     }
@@ -162,11 +171,14 @@ impl DumpFile {
         Ok(rustix::fs::fsync(&self.directory)?)
     }
 
-    /// Removes the temporary name. What is mapped of the file stays as it is.
+    /// Removes the temporary name, if it leads to this file. What is mapped of the file stays as it is.
     ///
     /// # Errors
     /// What the system says.
     pub fn remove(&self) -> io::Result<()> {
+        if !self.has_temporary_name()? {
+            return Ok(());
+        }
         Ok(rustix::fs::unlinkat(&self.directory, self.temporary.as_c(), AtFlags::empty())?)
     }
 
@@ -217,14 +229,21 @@ fn open_alone(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>, patience: Du
             locked => locked?,
         };
         // Another process may have published the file since it was opened: then it is not ours to write.
-        let ours = rustix::fs::fstat(&file)?;
-        match rustix::fs::statat(directory, name.as_c(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(named) if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino) => return Ok(file),
-            Ok(_) | Err(Errno::NOENT) => attempts += 1,
-            Err(errno) => return Err(errno.into()),
+        if is_called(directory, name, &rustix::fs::fstat(&file)?)? {
+            return Ok(file);
         }
+        attempts += 1;
     }
     Err(Errno::AGAIN.into())
+}
+
+/// Whether `name` leads to the file of these facts.
+fn is_called(directory: &OwnedFd, name: &Name<{ NAME_BYTES + 1 }>, facts: &Stat) -> io::Result<bool> {
+    match rustix::fs::statat(directory, name.as_c(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (facts.st_dev, facts.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 #[cfg(test)]
@@ -258,6 +277,22 @@ mod tests {
         let mut buffer = Buffer::new(PAGE_SIZE).unwrap();
         buffer.fill(byte);
         buffer
+    }
+
+    #[test]
+    fn what_another_process_has_begun_is_neither_published_nor_removed() {
+        let folder = Folder::new("dump-others");
+        let path = folder.path("a");
+        let first = DumpFile::create(&path).unwrap();
+        // As a child that was forked meanwhile gives it up, or a parent whose child has published it.
+        first.remove().unwrap();
+        let second = DumpFile::create(&path).unwrap();
+        assert_eq!(first.rename().unwrap_err().kind(), io::ErrorKind::NotFound);
+        first.remove().unwrap();
+        second.rename().unwrap();
+        let third = DumpFile::create(&path).unwrap();
+        second.remove().unwrap();
+        third.rename().unwrap();
     }
 
     #[test]

@@ -79,13 +79,19 @@ static void arguments_without_a_meaning_are_told(void) {
     mdc_file *file = mdc_checkpoint_start(path, 0);
     CHECK(file != NULL);
     CHECK(mdc_checkpoint_start(path, 0) == NULL && strstr(quire_last_error(), "another process"));
+    CHECK(mdc_fwrite((void *)8, 100, 1, file, MDC_REF) == 0 && strstr(quire_last_error(), "not in the memory"));
     CHECK(mdc_fwrite(&byte, 1, 1, file, 9) == 0 && strstr(quire_last_error(), "MDC_REF"));
     CHECK(mdc_fwrite(NULL, 1, 1, file, MDC_VAL) == 0 && strstr(quire_last_error(), "`ptr` is NULL"));
     CHECK(mdc_fwrite(&byte, SIZE_MAX, 2, file, MDC_VAL) == 0 && strstr(quire_last_error(), "`size`"));
-    CHECK(mdc_fwrite((void *)8, 100, 1, file, MDC_REF) == 0 && strstr(quire_last_error(), "not in the memory"));
+    /* A checkpoint that lacks an object is none, whatever was wrong with it. */
+    CHECK(mdc_fwrite(&byte, 1, 1, file, MDC_VAL) == 0 && strstr(quire_last_error(), "failed"));
     CHECK(mdc_fwrite(&byte, 1, 0, file, MDC_VAL) == 0 && mdc_fwrite(NULL, 0, 7, file, MDC_VAL) == 0);
     CHECK(mdc_fread(&byte, 1, 1, file, MDC_VAL) == 0 && strstr(quire_last_error(), "mdc_restore_start()"));
     CHECK_FAILS(QUIRE_INVALID, "mdc_restore_start()", mdc_restore_end(file));
+    CHECK(mdc_checkpoint_end(file) != QUIRE_OK && strstr(quire_last_error(), "failed"));
+    CHECK_FAILS(QUIRE_INVALID, "which is none", mdc_checkpoint_end(file));
+    file = mdc_checkpoint_start(path, 0);
+    CHECK(file != NULL && mdc_fwrite((void *)8, 100, 1, file, MDC_REF) == 0);
     CHECK_OK(mdc_checkpoint_cancel(file));
     CHECK_FAILS(QUIRE_INVALID, "which is none", mdc_checkpoint_end(file));
     CHECK_OK(mdc_checkpoint_cancel(NULL));
