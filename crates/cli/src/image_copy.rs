@@ -87,6 +87,8 @@ fn copy_alone(
     options: CopyOptions<'_>,
     on_progress: impl FnMut(u64, u64),
 ) -> anyhow::Result<CopySummary> {
+    // Before the locks, which are then of this very directory or of another one, in which nothing is published.
+    let into = DiskDirectory::new(target).pinned();
     let lock = CopyLock::take(target, name).map_err(anyhow::Error::msg)?;
     clear_leftovers(&lock, target, name)?;
     if has_log(&DiskDirectory::new(target))? {
@@ -95,7 +97,7 @@ fn copy_alone(
             target.display()
         );
     }
-    Ok(copy_chain(&DiskDirectory::new(dir), name, &DiskDirectory::new(target), options, on_progress)?)
+    Ok(copy_chain(&DiskDirectory::new(dir), name, &into, options, on_progress)?)
 }
 
 /// Removes what copies to `target` that were ended have left, if no other one can be at it now; else names it.
@@ -154,6 +156,27 @@ mod tests {
         .unwrap();
         assert!(looks > 1);
         assert!(lock_file::of_image(&target).is_ok(), "no longer than that");
+    }
+
+    #[test]
+    fn a_copy_publishes_nothing_in_a_directory_that_has_come_to_lie_at_its_target() {
+        let (from, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (target, moved) = (home.path().join("target"), home.path().join("moved"));
+        std::fs::create_dir(&target).unwrap();
+        let source = settings(from.path());
+        let (mut store, _) = saving::open(&source).unwrap();
+        store.save_blocking(&saving::place(&source)).unwrap();
+        let exchange = |_, _| {
+            if !moved.exists() {
+                std::fs::rename(&target, &moved).unwrap();
+                std::fs::create_dir(&target).unwrap();
+            }
+        };
+        let copied = copy_alone(from.path(), &source.dbfilename, &target, CopyOptions::default(), exchange);
+        assert!(copied.is_err());
+        assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+        let left = std::fs::read_dir(&moved).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(left.into_iter().all(|name| name.ends_with(".lock")), "nor is anything left where it was");
     }
 
     #[test]

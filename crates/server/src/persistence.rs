@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quire_device::DiskDirectory;
 use quire_store::{ImageLocation, RestoreStep, SaveError, SaveSummary, Store};
 
 use crate::cloning;
@@ -20,10 +21,14 @@ const HURRIED_REGIONS: u32 = 16;
 /// How often a save that waits looks for regions that have been read.
 const RESTORE_POLL: Duration = Duration::from_millis(1);
 
+/// Where a save that begins now goes: into the directory that lies there now, and into no other one that lies there when it ends.
 fn place(state: &ServerState) -> ImageLocation {
     match &state.hooks.image_directory {
         Some(directory) => ImageLocation::within(Arc::clone(directory), &state.config.dbfilename),
-        None => saving::place(&state.config),
+        None => {
+            let directory = DiskDirectory::new(&state.config.dir).pinned();
+            ImageLocation::within(Arc::new(directory), &state.config.dbfilename)
+        }
     }
 }
 

@@ -175,6 +175,37 @@ fn no_image_goes_where_its_log_is_not() {
 }
 
 #[test]
+fn a_save_publishes_nothing_where_its_directory_is_not_any_more() {
+    for logging in [LOGGING, &[LOCAL_CONFIGS]] {
+        let home = tempdir().unwrap();
+        let (data, moved) = (home.path().join("data"), home.path().join("moved"));
+        fs::create_dir(&data).unwrap();
+        let server = start_in(&data, logging);
+        let mut client = server.client();
+        assert_eq!(
+            (client.text("SET a 1"), client.text("SAVE"), client.text("SET a 2")),
+            ("OK".into(), "OK".into(), "OK".into())
+        );
+        let before = fs::read(data.join("dump.quire")).unwrap();
+        begin_slow_save(&mut client);
+        fs::rename(&data, &moved).unwrap();
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("dump.quire"), "of another server").unwrap();
+        set(&mut client, "checkpoint-max-bytes-per-second 0");
+        eventually("the save ends", || client.info("rdb_bgsave_in_progress") == "0");
+        assert_eq!(client.info("rdb_last_bgsave_status"), "err");
+        assert_eq!(fs::read(data.join("dump.quire")).unwrap(), b"of another server");
+        assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "nothing is left where the save never was");
+        assert!(fs::read(moved.join("dump.quire")).unwrap() == before);
+        let temporary = fs::read_dir(&moved).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(!temporary.into_iter().any(|name| name.contains("tmp") || name.contains("temp")));
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(&moved, &data).unwrap();
+        assert_eq!((client.text("SAVE"), client.text("GET a")), ("OK".into(), "2".into()));
+    }
+}
+
+#[test]
 fn a_lock_whose_file_was_removed_is_taken_again_and_keeps_other_servers_away() {
     let place = tempdir().unwrap();
     let server = start_in(place.path(), LOGGING);

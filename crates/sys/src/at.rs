@@ -107,6 +107,31 @@ pub fn path_of(file: impl AsFd) -> Option<OsString> {
     Some(OsString::from_vec(path.into_bytes()))
 }
 
+/// Opens a regular file for reading, and for writing if `writes`. Anything else is refused.
+///
+/// # Errors
+/// What the system says; [`io::ErrorKind::InvalidInput`] if the name is of no regular file.
+pub fn open_regular(dir: impl AsFd, name: &OsStr, writes: bool) -> io::Result<File> {
+    let access = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+    // A pipe would block for ever.
+    let file = File::from(rustix::fs::openat(dir, name, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    // It was for opening only: a ring takes it as a wish to be told "not now", for ever.
+    let flags = rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&file, flags)?;
+    Ok(file)
+}
+
+/// Gives a file of a directory another name there.
+///
+/// # Errors
+/// What the system says.
+pub fn link(dir: impl AsFd + Copy, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    Ok(rustix::fs::linkat(dir, from, dir, to, AtFlags::empty())?)
+}
+
 /// Gives a file another name.
 ///
 /// # Errors
