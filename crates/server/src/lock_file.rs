@@ -83,18 +83,38 @@ impl Lock {
 /// `open` follows no link (`<fcntl.h>`).
 const O_NOFOLLOW: i32 = 0o400_000;
 
+/// A lock's file may be removed between opening and locking it that often: each time the next one is tried.
+const ATTEMPTS: usize = 100;
+
 /// Takes the lock `path`.
 fn take(path: &Path) -> Result<Lock, LockError> {
+    take_watched(path, || ())
+}
+
+/// The same; `opened` is called between opening the file and locking it.
+fn take_watched(path: &Path, mut opened: impl FnMut()) -> Result<Lock, LockError> {
+    for _ in 0..ATTEMPTS {
+        let lock = take_once(path, &mut opened)?;
+        // The lock of a file that was removed meanwhile keeps no process away that makes another one.
+        if !matches!(&lock, Lock::Held(held) if !held.is_at(path)) {
+            return Ok(lock);
+        }
+    }
+    Err(LockError::Unreadable(io::Error::other("its file is removed again and again")))
+}
+
+fn take_once(path: &Path, opened: &mut impl FnMut()) -> Result<Lock, LockError> {
     // It is not held open for writing, which would keep a file system from being made read-only.
     // Nor is a link followed: in a directory of others it could lead to any file that the user may change.
     let options = || File::options().custom_flags(O_NOFOLLOW).to_owned();
     let made = options().create(true).append(true).open(path).map(drop);
     let file = match (options().read(true).open(path), made) {
         (Ok(file), _) => file,
-        (Err(opened), Err(_)) if opened.kind() == ErrorKind::NotFound => return Ok(Lock::NoPlace),
-        (Err(opened), _) => return Err(LockError::Unreadable(opened)),
+        (Err(error), Err(_)) if error.kind() == ErrorKind::NotFound => return Ok(Lock::NoPlace),
+        (Err(error), _) => return Err(LockError::Unreadable(error)),
     };
     let identity = FileIdentity::of(&file).map_err(LockError::Unreadable)?;
+    opened();
     match LockedFile::new(file) {
         Ok(locked) => {
             let directory = path.parent().and_then(FileIdentity::at);
@@ -214,4 +234,27 @@ pub fn of_log_or_held(dir: &Path, held: Option<&SharedLock>) -> Result<Option<Sh
         ),
     });
     Ok(taken?.of_server(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_whose_file_is_removed_while_it_is_taken_is_that_of_the_next_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let mut removals = 0;
+        let lock = take_watched(&path, || {
+            if removals < 2 {
+                removals += 1;
+                std::fs::remove_file(&path).unwrap();
+            }
+        });
+        assert!(matches!(&lock, Ok(Lock::Held(held)) if held.is_at(&path)), "{lock:?}");
+        assert!(matches!(take(&path), Err(LockError::Taken)), "it keeps others away");
+        let endless =
+            take_watched(&dir.path().join("other"), || std::fs::remove_file(dir.path().join("other")).unwrap());
+        assert!(matches!(endless, Err(LockError::Unreadable(_))));
+    }
 }
