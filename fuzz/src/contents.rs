@@ -192,7 +192,7 @@ fn write_zset(store: &mut Store, key: &[u8]) {
     let _ = zset.set(b"member-4", 40.5);
     let _ = zset.remove(b"member-5");
     let _ = zset.remove_ranks(10..150);
-    let _ = zset.pop(Direction::Down, 3, &mut |_, _| {});
+    let _ = zset.pop(Direction::Down, 3, &mut |_, _| true);
 }
 
 fn write_list(store: &mut Store, key: &[u8]) {
@@ -202,7 +202,7 @@ fn write_list(store: &mut Store, key: &[u8]) {
     for end in [End::Front, End::Back] {
         let _ = list.make_room([[5; 300].as_slice()]);
         let _ = list.push(end, &[5; 300]);
-        let _ = list.pop(end, 2, &mut |_| {});
+        let _ = list.pop(end, 2, &mut |_| true);
         let _ = list.remove(end, b"element-3", 2);
     }
     let middle = list.len().unwrap_or(0) / 2;
@@ -229,7 +229,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
     let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
     let _ = hash::del(store, ZERO, key, b"field-3");
     let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
-    let _ = set::pop(store, ZERO, key, 2, &mut |_| {});
+    let _ = set::pop(store, ZERO, key, 2, &mut |_| true, &mut |_| {});
     let keys = [key, b"ints", b"words", b"members"];
     let _ = set::store_combination(store, ZERO, b"united", SetOperation::Union, keys.into_iter());
     if let Ok(mut set) = set::open_mut(store, ZERO, key) {

@@ -3,103 +3,15 @@
 //! While a client's commands run its connection is taken out of its slot, so that a command can reach every other
 //! client through [`Clients`] and its own through the context.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 
 use crate::blocked::WaitEntry;
 use crate::client::{Client, CloseState};
+use crate::output_buffer::OutputBuffer;
 use crate::pubsub::{PubSub, PushMessage};
 use crate::resp::PartialRequest;
 use crate::socket::Socket;
-
-/// Replies that the socket did not take yet, or that may not be sent yet.
-#[derive(Default, Debug)]
-pub struct OutputBuffer {
-    bytes: Vec<u8>,
-    sent: usize,
-    /// Where bytes begin that wait for the log, in order.
-    marks: VecDeque<OutputMark>,
-    /// Since when it has been above the soft limit.
-    pub above_soft_since_ms: Option<u64>,
-}
-
-/// From here on bytes may be sent only when a record of the log is durable.
-#[derive(Clone, Copy, Debug)]
-struct OutputMark {
-    at: usize,
-    sequence: u64,
-}
-
-impl OutputBuffer {
-    /// How much waits.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
-
-    /// Memory that the buffer takes.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.marks.capacity() * size_of::<OutputMark>()
-    }
-
-    /// True when nothing waits.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.bytes.len() == self.sent
-    }
-
-    /// What waits and may be sent.
-    pub fn waiting(&self) -> &[u8] {
-        let end = self.marks.front().map_or(self.bytes.len(), |mark| mark.at);
-        &self.bytes[self.sent..end]
-    }
-
-    /// What is added from here on may be sent only when record `sequence` of the log is durable.
-    pub fn hold(&mut self, sequence: u64) {
-        if self.marks.back().is_none_or(|mark| mark.sequence < sequence) {
-            self.marks.push_back(OutputMark { at: self.bytes.len(), sequence });
-        }
-    }
-
-    /// The last record that anything waits for.
-    #[inline]
-    pub fn held_for(&self) -> Option<u64> {
-        self.marks.back().map(|mark| mark.sequence)
-    }
-
-    /// Lets go what waits for records up to `durable`.
-    pub fn settle(&mut self, durable: u64) {
-        while self.marks.front().is_some_and(|mark| mark.sequence <= durable) {
-            self.marks.pop_front();
-        }
-    }
-
-    /// Takes over a whole buffer whose first `sent` bytes have been sent. There must be nothing that waits.
-    pub fn adopt(&mut self, bytes: Vec<u8>, sent: usize) {
-        debug_assert!(self.is_empty());
-        (self.bytes, self.sent) = (bytes, sent);
-    }
-
-    /// Adds a copy of `bytes`.
-    pub fn push(&mut self, bytes: &[u8]) {
-        // What was sent is dropped before the buffer would grow because of it.
-        if self.sent > 0 && self.sent >= self.bytes.len() / 2 {
-            self.bytes.drain(..self.sent);
-            self.marks.iter_mut().for_each(|mark| mark.at -= self.sent);
-            self.sent = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// `count` bytes of what waits were sent.
-    pub fn advance(&mut self, count: usize) {
-        self.sent = (self.sent + count).min(self.bytes.len());
-        if self.is_empty() {
-            // An idle connection holds no buffer.
-            *self = OutputBuffer::default();
-        }
-    }
-}
 
 /// One client with its socket and buffers.
 #[derive(Debug)]
@@ -230,7 +142,9 @@ pub struct Clients {
     /// Clients that are shown each command.
     pub monitors: Vec<u64>,
     /// Slots that were sent messages in this turn.
-    pub delivered: Vec<Slot>,
+    delivered: Vec<Slot>,
+    /// The sockets of so many of them were asked to take theirs.
+    offered: usize,
     own: OwnMessages,
 }
 
@@ -250,6 +164,7 @@ impl Default for Clients {
             pubsub: PubSub::default(),
             monitors: Vec::new(),
             delivered: Vec::new(),
+            offered: 0,
             own: OwnMessages::default(),
         }
     }
@@ -320,12 +235,28 @@ impl Clients {
         self.leaving.push(slot);
     }
 
-    /// Clients that may be closed to get memory back, the one that takes most first.
-    pub fn largest(&self) -> Vec<Slot> {
-        let evictable = self.iter().filter(|(_, one)| !one.client.options.no_evict && one.counted_bytes > 0);
-        let mut by_size: Vec<_> = evictable.map(|(slot, one)| (one.counted_bytes, slot)).collect();
-        by_size.sort_unstable_by_key(|&(bytes, _)| std::cmp::Reverse(bytes));
-        by_size.into_iter().map(|(_, slot)| slot).collect()
+    /// The client that takes most memory of those that may be closed to get it back.
+    pub fn largest(&self) -> Option<Slot> {
+        let evictable = self.iter().filter(|(_, one)| {
+            one.counted_bytes > 0 && !one.client.options.no_evict && one.client.closing != CloseState::Now
+        });
+        evictable.max_by_key(|(_, one)| one.counted_bytes).map(|(slot, _)| slot)
+    }
+
+    /// Has a connection closed at the end of the turn; the memory of its buffers goes at once, and none of it counts any more.
+    pub fn evict(&mut self, slot: Slot) {
+        self.doom(slot);
+        if let Some(Some(connection)) = self.slots.get_mut(slot) {
+            (connection.input, connection.partial) = (Vec::new(), None);
+            connection.output = OutputBuffer::default();
+            self.memory_bytes -= std::mem::take(&mut connection.counted_bytes);
+        }
+    }
+
+    /// Whether any were sent messages that the loop is still to hand to their sockets.
+    #[inline]
+    pub fn has_delivered(&self) -> bool {
+        !self.delivered.is_empty()
     }
 
     /// Makes slots usable again.
@@ -355,6 +286,11 @@ impl Clients {
         Some(&self.slots.get(slot)?.as_deref()?.client)
     }
 
+    /// The client in this slot, unless it is the one whose command is running.
+    pub fn at(&self, slot: Slot) -> Option<&Client> {
+        Some(&self.slots.get(slot)?.as_deref()?.client)
+    }
+
     /// Where the client of this number is.
     pub fn slot_of(&self, id: u64) -> Option<Slot> {
         self.by_id.get(&id).copied()
@@ -366,10 +302,9 @@ impl Clients {
         let Some(slot) = self.slot_of(id) else { return Delivery::Gone };
         let bytes = message.len() as u64;
         let too_much = |waiting: u64| bounds.of_one_bytes > 0 && waiting + bytes > bounds.of_one_bytes;
-        let crowded = self.memory_bytes as u64 + bytes > bounds.together_bytes;
         let Some(connection) = self.slots.get_mut(slot).and_then(Option::as_deref_mut) else {
             self.own.bytes += bytes;
-            if too_much(self.own.bytes - bytes) || self.own.bytes + self.memory_bytes as u64 > bounds.together_bytes {
+            if too_much(self.own.bytes - bytes) || self.own.bytes > bounds.together_bytes {
                 self.own.messages = Vec::new();
                 return Delivery::TooMuch;
             }
@@ -379,27 +314,33 @@ impl Clients {
         if connection.client.closing != CloseState::No {
             return Delivery::Gone;
         }
-        if crowded || too_much(connection.output.len() as u64) {
-            tracing::warn!(
-                client = id,
-                address = %connection.client.peer.address,
-                waiting_bytes = connection.output.len(),
-                "closing a client that does not read the messages that it listens to"
-            );
-            self.doom(slot);
+        // Replies that wait for the log, and what follows them, do not wait for the client.
+        if too_much(connection.output.waiting().len() as u64) {
             return Delivery::TooMuch;
         }
         if !std::mem::replace(&mut connection.has_messages, true) {
             self.delivered.push(slot);
         }
         let (first, rest) = message.encoded(connection.client.protocol);
-        connection.output.push(&[first]);
-        connection.output.push(rest);
+        connection.output.push_message(first, rest);
         connection.client.stats.output_bytes = connection.output.len();
         let bytes = connection.memory_bytes();
         let counted = std::mem::replace(&mut connection.counted_bytes, bytes);
         self.memory_bytes = self.memory_bytes - counted + bytes;
         Delivery::Delivered
+    }
+
+    /// Slots that were sent messages and whose sockets were not asked to take them yet. They stay among the delivered ones.
+    pub fn not_offered(&mut self) -> Vec<Slot> {
+        let slots = self.delivered[self.offered..].to_vec();
+        self.offered = self.delivered.len();
+        slots
+    }
+
+    /// Slots that were sent messages in this turn; one may be there several times.
+    pub fn take_delivered(&mut self) -> Vec<Slot> {
+        self.offered = 0;
+        std::mem::take(&mut self.delivered)
     }
 
     /// Whether the client whose command is running was sent messages.
@@ -428,49 +369,5 @@ impl Clients {
             connection.client.closing = CloseState::Now;
             self.doomed.push(slot);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn output_keeps_order_and_gives_its_memory_back() {
-        let mut output = OutputBuffer::default();
-        output.push(b"abcdef");
-        output.advance(4);
-        output.push(b"gh");
-        assert_eq!((output.waiting(), output.len()), (&b"efgh"[..], 4));
-        output.advance(4);
-        assert!(output.is_empty());
-        assert_eq!(output.bytes.capacity(), 0);
-        output.adopt(b"0123".to_vec(), 1);
-        output.push(b"4");
-        assert_eq!(output.waiting(), b"1234");
-    }
-
-    #[test]
-    fn output_is_held_until_the_log_is_durable() {
-        let mut output = OutputBuffer::default();
-        output.push(b"free");
-        output.hold(5);
-        output.push(b"five");
-        output.hold(5);
-        output.push(b"more");
-        output.hold(7);
-        output.push(b"seven");
-        assert_eq!((output.waiting(), output.len(), output.held_for()), (&b"free"[..], 17, Some(7)));
-        output.advance(4);
-        assert!(output.waiting().is_empty() && !output.is_empty());
-        output.settle(4);
-        assert!(output.waiting().is_empty());
-        output.settle(6);
-        assert_eq!(output.waiting(), b"fivemore");
-        output.advance(8);
-        output.push(b"!");
-        assert!(output.waiting().is_empty());
-        output.settle(7);
-        assert_eq!((output.waiting(), output.held_for()), (&b"seven!"[..], None));
     }
 }

@@ -29,6 +29,10 @@ impl CmdError {
     pub const WRONG_TYPE: CmdError = Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
     /// The key is missing where it may not be.
     pub const NO_SUCH_KEY: CmdError = Self::fixed("ERR no such key");
+    /// What the command would take away, or collect, is more than may be replied with: nothing was changed.
+    pub const REPLY_TOO_LARGE: CmdError = Self::fixed(
+        "ERR the reply would be larger than what a client may leave unread (client-output-buffer-limit, maxmemory-clients)",
+    );
     /// A number outside of what the command takes.
     pub const OUT_OF_RANGE: CmdError = Self::fixed("ERR value is out of range");
     /// An index that names nothing.

@@ -16,11 +16,11 @@ use quire_store::Store;
 use quire_wal::{LogError, LogIdentity, has_log, remove_covered, set_aside};
 
 use crate::client::CloseState;
-use crate::clients::OutputBuffer;
 use crate::clone_origin::NO_DIRECTORY;
 use crate::config::Config;
 use crate::lock_file::{self, SharedLock};
 use crate::log_writer::LogWriter;
+use crate::output_buffer::OutputBuffer;
 use crate::replay::ReplaySummary;
 use crate::save_state::SaveCut;
 use crate::state::{ServerHooks, ServerState, unix_ms};

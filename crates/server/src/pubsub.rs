@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::glob;
+use crate::glob::Glob;
 use crate::resp::Protocol;
 
 /// Bytes of a subscription's entries in the tables here and in the client besides the name itself, about.
@@ -52,6 +52,8 @@ pub struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; 3],
     /// Memory that they take, about.
     bytes: usize,
+    /// Replies that are not in its output yet tell the client what it is sent from here on, and how: messages follow them.
+    pub announced: bool,
 }
 
 impl Subscriptions {
@@ -91,12 +93,19 @@ type Topics = HashMap<Box<[u8]>, BTreeSet<u64>>;
 /// The pattern by which clients receive a message, if it is not by the channel's name, and these clients.
 pub type Receivers = (Option<Box<[u8]>>, Vec<u64>);
 
+/// A pattern of channels' names, and who listens to them.
+#[derive(Debug)]
+struct PatternTopic {
+    glob: Glob,
+    clients: BTreeSet<u64>,
+}
+
 /// All subscriptions.
 #[derive(Default, Debug)]
 pub struct PubSub {
     channels: Topics,
     /// In an order of their own, so that a client whose patterns match a message gets it in the same order each time.
-    patterns: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
+    patterns: BTreeMap<Box<[u8]>, PatternTopic>,
     shards: Topics,
 }
 
@@ -106,12 +115,23 @@ impl PubSub {
         if !of.names[kind as usize].insert(name.into()) {
             return false;
         }
-        of.bytes += SUBSCRIPTION_BYTES + 2 * name.len();
-        match kind {
+        of.announced = true;
+        let is_new = match kind {
             TopicKind::Channel => self.channels.entry(name.into()).or_default().insert(id),
-            TopicKind::Pattern => self.patterns.entry(name.into()).or_default().insert(id),
+            TopicKind::Pattern => {
+                let make = || PatternTopic { glob: Glob::new(name, false), clients: BTreeSet::new() };
+                self.patterns.entry(name.into()).or_insert_with(make).clients.insert(id)
+            }
             TopicKind::Shard => self.shards.entry(name.into()).or_default().insert(id),
-        }
+        };
+        of.bytes += self.bytes_of(kind, name);
+        is_new
+    }
+
+    /// Memory of one client's subscription to a name, about.
+    fn bytes_of(&self, kind: TopicKind, name: &[u8]) -> usize {
+        let pattern = if kind == TopicKind::Pattern { self.patterns.get(name) } else { None };
+        SUBSCRIPTION_BYTES + 2 * name.len() + pattern.map_or(0, |topic| topic.glob.memory_bytes())
     }
 
     /// Client `id` does not listen to a name any more; whether it did.
@@ -119,7 +139,7 @@ impl PubSub {
         if !of.names[kind as usize].remove(name) {
             return false;
         }
-        of.bytes -= SUBSCRIPTION_BYTES + 2 * name.len();
+        of.bytes -= self.bytes_of(kind, name);
         self.forget(id, kind, name);
         true
     }
@@ -137,7 +157,7 @@ impl PubSub {
     fn forget(&mut self, id: u64, kind: TopicKind, name: &[u8]) {
         let clients = match kind {
             TopicKind::Channel => self.channels.get_mut(name),
-            TopicKind::Pattern => self.patterns.get_mut(name),
+            TopicKind::Pattern => self.patterns.get_mut(name).map(|topic| &mut topic.clients),
             TopicKind::Shard => self.shards.get_mut(name),
         };
         let Some(clients) = clients else { return };
@@ -166,8 +186,12 @@ impl PubSub {
     pub fn receivers(&self, channel: &[u8]) -> Vec<Receivers> {
         let all = |clients: &BTreeSet<u64>| clients.iter().copied().collect();
         let by_name = self.channels.get(channel).map(|clients| (None, all(clients)));
-        let patterns = self.patterns.iter().filter(|(pattern, _)| matches(pattern, channel));
-        by_name.into_iter().chain(patterns.map(|(pattern, clients)| (Some(pattern.clone()), all(clients)))).collect()
+        // As in Redis no star matches the empty name, though KEYS has one that does.
+        let matches = |pattern: &[u8], glob: &Glob| {
+            if channel.is_empty() { pattern.is_empty() } else { glob.matches(channel) }
+        };
+        let patterns = self.patterns.iter().filter(|(pattern, topic)| matches(pattern, &topic.glob));
+        by_name.into_iter().chain(patterns.map(|(name, topic)| (Some(name.clone()), all(&topic.clients)))).collect()
     }
 
     /// Who receives a message to a shard channel.
@@ -197,11 +221,6 @@ impl PubSub {
             TopicKind::Shard => self.shards.len(),
         }
     }
-}
-
-/// Whether a channel's name matches a pattern. As in Redis no star matches the empty name, though KEYS has one that does.
-pub fn matches(pattern: &[u8], channel: &[u8]) -> bool {
-    if channel.is_empty() { pattern.is_empty() } else { glob::matches(pattern, channel, false) }
 }
 
 /// Something that clients are sent without having asked for it there and then, in both protocols: an array of bulk strings, which is a
@@ -268,7 +287,9 @@ mod tests {
         all.subscribe(2, &mut second, TopicKind::Shard, b"news");
         assert_eq!((first.told(TopicKind::Pattern), second.told(TopicKind::Shard)), (2, 1));
         assert_eq!(all.receivers(b"news"), [(None, vec![1, 2]), (Some(Box::from(b"n*".as_slice())), vec![1])]);
-        assert!(matches(b"", b"") && !matches(b"*", b""));
+        all.subscribe(1, &mut first, TopicKind::Pattern, b"*");
+        assert_eq!(all.receivers(b""), []);
+        all.unsubscribe(1, &mut first, TopicKind::Pattern, b"*");
         assert_eq!((all.receivers(b"old").len(), all.shard_receivers(b"news")), (0, vec![2]));
         assert_eq!(all.subscribers(TopicKind::Channel, b"news"), 2);
         assert!(all.unsubscribe(2, &mut second, TopicKind::Channel, b"news"));

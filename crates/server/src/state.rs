@@ -9,7 +9,7 @@ use quire_device::Directory;
 use quire_store::Store;
 
 use crate::blocked::BlockedClients;
-use crate::clients::{Clients, Delivery, OutputBounds};
+use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
 use crate::latency::LatencyMonitor;
@@ -17,7 +17,6 @@ use crate::leftover_logs::LeftoverLogs;
 use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
 use crate::metrics::MetricsDesk;
-use crate::pubsub::PushMessage;
 use crate::save_state::SaveState;
 use crate::slowlog::SlowLog;
 use crate::stats::ServerStats;
@@ -254,35 +253,6 @@ impl ServerState {
     #[inline]
     pub fn is_paused(&self, writes: bool) -> bool {
         self.clients.pause.is_some_and(|pause| pause.all || writes)
-    }
-
-    /// Sends a message to all that listen to a channel; returns how many that are, a client once for each of its subscriptions.
-    pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
-        if !self.clients.pubsub.listens_to_channels() {
-            return 0;
-        }
-        let mut count = 0;
-        for (pattern, ids) in self.clients.pubsub.receivers(channel) {
-            let message = match &pattern {
-                None => PushMessage::new(&[b"message", channel, message]),
-                Some(pattern) => PushMessage::new(&[b"pmessage", pattern, channel, message]),
-            };
-            self.send(&ids, &message);
-            count += ids.len();
-        }
-        count
-    }
-
-    /// Sends some clients a message that they have not asked for there and then. What a client does not read counts, and a client that
-    /// would have more unread than its class may is closed instead.
-    pub fn send(&mut self, ids: &[u64], message: &PushMessage) {
-        let together_bytes = self.client_memory_limit_bytes();
-        let limits = OutputBounds { together_bytes, of_one_bytes: self.config.output_limits.pubsub.hard_bytes };
-        for id in ids {
-            if self.clients.deliver(*id, message, limits) == Delivery::TooMuch {
-                self.stats.output_limit_closed += 1;
-            }
-        }
     }
 
     /// Marks clients whose watched keys were changed. The one whose command is running is not among them; true when

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Client, Running, Value, ask_for_copy, config_in, eventually, go_on, request, start, start_with};
 
 /// So many members take many steps to copy.
@@ -170,17 +172,33 @@ fn a_client_that_leaves_takes_its_copy_with_it() {
     assert_eq!(client.text("COPY source target"), "1");
 }
 
+/// What a client has not read; `None` if there is no such client.
+fn unread_bytes(asker: &mut Client, id: i64) -> Option<usize> {
+    let line = asker.text(&format!("CLIENT LIST ID {id}"));
+    line.split_whitespace().find_map(|pair| pair.strip_prefix("omem=")?.parse().ok())
+}
+
 #[test]
 fn a_client_that_is_closed_in_the_turn_in_which_its_copy_begins_takes_that_with_it() {
-    let server = start(&[("appendonly", "yes"), ("appendfsync", "always")]);
+    let server = start(&[]);
     let mut client = server.client();
     fill(&mut client, "source", MEMBERS);
-    // A reply that the log holds back at the end of the turn is too much to be left unread.
-    let limit: [&[u8]; 3] = [b"CONFIG", b"SET", b"client-output-buffer-limit"];
-    client.words(&[&limit[..], &[b"normal 1 0 0"]].concat());
+    client.words(&[b"SET", b"big", &vec![b'x'; 16 << 20]]);
+    client.words(&[b"SET", b"small", &[b'x'; 1000]]);
+    // It does not read, so that the next small reply is too much to be left unread, and its copy has begun by then.
     let mut copier = server.client();
-    copier.send([request("SET other value"), request("COPY source target")].concat());
-    copier.closed();
+    let id = copier.call("CLIENT ID").int();
+    copier.send(request("GET big"));
+    let mut unread = 0;
+    eventually("its socket takes no more", || {
+        let before = std::mem::replace(&mut unread, unread_bytes(&mut client, id).unwrap_or_default());
+        std::thread::sleep(Duration::from_millis(50));
+        unread > 0 && unread == before
+    });
+    let limit: [&[u8]; 3] = [b"CONFIG", b"SET", b"client-output-buffer-limit"];
+    client.words(&[&limit[..], &[format!("normal {} 0 0", unread + 500).as_bytes()]].concat());
+    copier.send([request("GET small"), request("COPY source target")].concat());
+    eventually("it is closed", || unread_bytes(&mut client, id).is_none());
     client.words(&[&limit[..], &[b"normal 0 0 0"]].concat());
     assert_eq!(client.text("SADD source another"), "1", "it can be written when the client is gone");
     assert_eq!((client.text("EXISTS target"), client.text("COPY source target")), ("0".into(), "1".into()));

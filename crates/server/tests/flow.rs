@@ -356,3 +356,59 @@ fn thousands_of_connections_are_served_and_cost_little() {
     drop(clients);
     eventually("all are gone", || asker.info("connected_clients") == "1");
 }
+
+#[test]
+fn what_is_too_large_to_be_replied_with_is_not_taken_away() {
+    let server = start(&[("client-output-buffer-limit", "normal 1mb 0 0")]);
+    let mut client = server.client();
+    let mut values = Vec::new();
+    for number in 0..400 {
+        values.push(format!("{number}{}", "x".repeat(10_000)));
+    }
+    for (command, key) in [("RPUSH", "list"), ("SADD", "set")] {
+        for part in values.chunks(50) {
+            client.call(&format!("{command} {key} {}", part.join(" ")));
+        }
+    }
+    for (number, value) in values.iter().enumerate() {
+        client.call(&format!("ZADD zset {number} {value}"));
+    }
+    let refusal = "ERR the reply would be larger than what a client may leave unread (client-output-buffer-limit, maxmemory-clients)";
+    for line in [
+        "LPOP list 400",
+        "RPOP list 399",
+        "LMPOP 1 list LEFT COUNT 200",
+        "SPOP set 1000",
+        "SPOP set 120",
+        "ZPOPMIN zset 400",
+        "ZPOPMAX zset 150",
+        "ZMPOP 2 none zset MIN COUNT 500",
+        "ZUNION 2 zset set",
+        "ZINTER 2 zset set",
+        "ZDIFF 2 zset none",
+    ] {
+        assert_eq!(client.call(line), Value::Error(refusal.into()), "{line}");
+    }
+    assert_eq!(
+        (client.text("LLEN list"), client.text("SCARD set"), client.text("ZCARD zset")),
+        ("400".into(), "400".into(), "400".into())
+    );
+    // In a transaction all replies are one.
+    client.call("MULTI");
+    for _ in 0..4 {
+        client.call("LPOP list 40");
+    }
+    client.call("SET small x");
+    client.call("GETDEL small");
+    let replies = client.call("EXEC");
+    assert_eq!((replies.items()[1].items().len(), &replies.items()[2]), (40, &Value::Error(refusal.into())));
+    assert_eq!((client.text("LLEN list"), client.text("EXISTS small")), ("320".into(), "0".into()));
+    for (line, replies) in [("LPOP list 50", 50), ("SPOP set 90", 90), ("ZPOPMIN zset 50", 100)] {
+        assert_eq!(client.call(line).items().len(), replies, "{line}");
+    }
+    for _ in 0..3 {
+        client.call("SPOP set 90");
+    }
+    assert_eq!(client.call("ZUNION 1 set").items().len(), 40);
+    assert_eq!((client.text("LLEN list"), client.text("ZCARD zset")), ("270".into(), "350".into()));
+}

@@ -366,3 +366,41 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
         assert_eq!(client.text(&format!("SET a {value}")), "OK");
     }
 }
+
+#[test]
+fn messages_reach_a_client_whose_write_waits_for_room_and_however_many_they_are_it_stays() {
+    let settings = [ALWAYS, &[("client-output-buffer-limit", "pubsub 1mb 0 0")]].concat();
+    let full = Full::new(&settings);
+    let (mut listener, mut sender) = (full.server.client(), full.server.client());
+    listener.call("HELLO 3");
+    listener.call("SUBSCRIBE early");
+    let message = vec![b'm'; 300 << 10];
+    listener.send(request(&format!("SET large {}", "x".repeat(LARGE[1]))));
+    // Its reply waits for the log, too, and says what the client listens to from there on.
+    listener.send(request("SUBSCRIBE late"));
+    eventually("there is no room", || sender.info("log_next_segment") == "awaited");
+    eventually("it listens", || sender.call("PUBSUB NUMSUB late").items()[1] == Value::Int(1));
+    for _ in 0..10 {
+        assert_eq!(sender.words(&[b"PUBLISH", b"late", &message]), Value::Int(1));
+    }
+    full.make_room();
+    assert_eq!(listener.reply().text(), "OK", "the messages are behind the reply that announces them");
+    assert_eq!(listener.reply().items()[0].text(), "subscribe");
+    for _ in 0..10 {
+        assert_eq!(listener.reply().items()[2], Value::Bulk(message.clone()));
+    }
+    drop(full);
+
+    let full = Full::new(&settings);
+    let (mut listener, mut sender) = (full.server.client(), full.server.client());
+    listener.call("HELLO 3");
+    listener.call("SUBSCRIBE early");
+    listener.send(request(&format!("SET large {}", "x".repeat(LARGE[1]))));
+    eventually("there is no room", || sender.info("log_next_segment") == "awaited");
+    for _ in 0..10 {
+        assert_eq!(sender.words(&[b"PUBLISH", b"early", &message]), Value::Int(1));
+        assert_eq!(listener.reply().items()[2], Value::Bulk(message.clone()), "while its SET is silent");
+    }
+    full.make_room();
+    assert_eq!(listener.reply().text(), "OK");
+}

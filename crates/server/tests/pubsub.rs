@@ -192,3 +192,80 @@ fn a_monitor_sees_commands_as_they_are_run_and_no_secrets() {
     client.call("PING");
     assert_eq!(monitor.text("ECHO end"), "end");
 }
+
+#[test]
+fn the_largest_client_is_closed_for_a_message_and_not_the_one_that_is_sent_it() {
+    let server = start(&[("maxmemory-clients", "40mb")]);
+    let (mut silent, mut sender) = (server.client(), server.client());
+    let id = silent.call("CLIENT ID").int();
+    // A request that never becomes whole.
+    silent.send(b"*2\r\n$4\r\nECHO\r\n$30000000\r\n");
+    silent.send(vec![b'x'; 15 << 20]);
+    eventually("it is here", || sender.text("CLIENT LIST").contains(&format!("id={id} ")));
+    let message = vec![b'm'; 10 << 20];
+    let mut listeners: Vec<_> = (0..3).map(|_| server.client()).collect();
+    for client in &mut listeners {
+        client.call("SUBSCRIBE a");
+    }
+    let readers: Vec<_> = listeners
+        .into_iter()
+        .map(|mut client| {
+            let expected = message.clone();
+            std::thread::spawn(move || assert_eq!(client.reply().items()[2], Value::Bulk(expected)))
+        })
+        .collect();
+    assert_eq!(sender.words(&[b"PUBLISH", b"a", &message]), Value::Int(3));
+    for reader in readers {
+        reader.join().expect("a client that reads gets its message");
+    }
+    silent.closed();
+    assert_eq!(
+        (sender.info("evicted_clients"), sender.info("client_output_buffer_limit_disconnections")),
+        ("1".into(), "0".into())
+    );
+}
+
+#[test]
+fn a_client_that_reads_is_sent_more_in_one_turn_than_it_may_leave_unread() {
+    let server = start(&[("client-output-buffer-limit", "pubsub 200kb 0 0")]);
+    let (mut client, mut sender) = (server.client(), server.client());
+    client.call("SUBSCRIBE a");
+    let message = vec![b'm'; 80 << 10];
+    sender.call("MULTI");
+    for _ in 0..4 {
+        sender.words(&[b"PUBLISH", b"a", &message]);
+    }
+    // What the socket takes is not unread, and it takes this much.
+    sender.call("EXEC");
+    for _ in 0..4 {
+        assert_eq!(client.reply().items()[2], Value::Bulk(message.clone()));
+    }
+}
+
+#[test]
+fn patterns_are_bounded_and_take_no_longer_for_what_they_hold() {
+    let server = start(&[]);
+    let (mut client, mut sender) = (server.client(), server.client());
+    let too_long = vec![b'*'; (64 << 10) + 1];
+    let refusal = Value::Error("ERR a pattern may have at most 65536 bytes".into());
+    for words in [
+        [b"PSUBSCRIBE".as_slice(), b"a", &too_long].as_slice(),
+        &[b"KEYS", &too_long],
+        &[b"SCAN", b"0", b"MATCH", &too_long],
+        &[b"PUBSUB", b"CHANNELS", &too_long],
+        &[b"CONFIG", b"GET", &too_long],
+    ] {
+        assert_eq!(client.words(words), refusal);
+    }
+    assert_eq!(sender.info("pubsub_patterns"), "0", "all or nothing");
+    let long = [b"*[".as_slice(), &vec![b'x'; 60_000], b"]!"].concat();
+    client.words(&[b"PSUBSCRIBE", &long]);
+    let began = std::time::Instant::now();
+    let channel = vec![b'x'; 1000];
+    for _ in 0..200 {
+        sender.words(&[b"PUBLISH", &channel, b""]);
+    }
+    // Looked through for each letter the class takes twelve thousand million steps.
+    assert!(began.elapsed() < std::time::Duration::from_secs(6), "{:?}", began.elapsed());
+    assert_eq!(sender.words(&[b"PUBLISH", b"ax!", b""]), Value::Int(1));
+}

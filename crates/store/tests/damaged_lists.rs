@@ -75,7 +75,7 @@ fn use_all(store: &mut Store) -> bool {
         let _ = list.insert(MARK, true, b"behind");
         let _ = list.set(4, &[9; 5000]);
         let _ = list.remove(End::Back, b"3", 5);
-        let _ = list.pop(End::Back, 2, &mut |_| {});
+        let _ = list.pop(End::Back, 2, &mut |_| true);
         let len = list.len().unwrap_or(0);
         let _ = list.keep(len / 3..len / 3 + len / 6);
     }
@@ -172,7 +172,7 @@ fn a_list_that_says_it_has_no_elements_gives_none() {
     let mut list = list::open_mut(&mut store, DB, KEY).unwrap();
     assert!(list.exists());
     for end in [End::Front, End::Back] {
-        let popped = list.pop(end, 1, &mut |_| {});
+        let popped = list.pop(end, 1, &mut |_| true);
         assert!(is_damage(&popped), "{popped:?}");
     }
 }
@@ -192,7 +192,7 @@ fn a_list_that_says_more_elements_than_its_nodes_have_gives_no_short_answer() {
         }
         assert!(list.range(0..4, |_| {}).is_ok(), "what is there is still read");
         let mut list = list::open_mut(&mut store, DB, KEY).unwrap();
-        assert!(is_damage(&list.pop(End::Front, 10, &mut |_| {})), "{count}");
+        assert!(is_damage(&list.pop(End::Front, 10, &mut |_| true)), "{count}");
     }
 }
 
@@ -226,7 +226,7 @@ fn a_long_pop_that_meets_damage_leaves_nothing_of_its_steps_behind() {
     let mut store = changed(&mut made(&elements, 1), MARK, |page, at| page[at - 1] = 0xff);
     let mut pop = || {
         let popped = loop {
-            let popped = list::open_mut(&mut store, DB, KEY).unwrap().pop_in_steps(7, End::Front, 1300, &mut |_| {});
+            let popped = list::open_mut(&mut store, DB, KEY).unwrap().pop_in_steps(7, End::Front, 1300, &mut |_| true);
             if !matches!(popped, Ok(None)) {
                 break popped;
             }

@@ -104,7 +104,7 @@ fn use_all(store: &mut Store) {
             let _ = zset.remove(format!("member:{}", number / 2).as_bytes());
         }
         let _ = zset.remove_ranks(5..60);
-        let _ = zset.pop(Direction::Down, 5, &mut |_, _| {});
+        let _ = zset.pop(Direction::Down, 5, &mut |_, _| true);
     }
     let _ = store.remove(DB, KEY);
     while store.reclaim_step(1000).is_ok_and(|freed| freed > 0) {}
@@ -308,7 +308,7 @@ fn a_removal_that_fails_midway_tells_what_is_gone() {
         let mut store = open(&image).unwrap();
         let mut zset = zset::open_mut(&mut store, DB, KEY).unwrap();
         let (from, count) = if down { (Direction::Down, 198) } else { (Direction::Up, 10) };
-        let done = zset.pop(from, count, &mut |_, _| {});
+        let done = zset.pop(from, count, &mut |_, _| true);
         assert!(is_damage(&done), "{done:?}");
         // The member itself has left the order when its object is not found.
         assert_eq!(zset.removed(), if down { 2 } else { 4 });

@@ -175,7 +175,7 @@ fn use_sets(store: &mut Store) {
         }
         let _ = set::view(store, DbId(1), key).and_then(|set| set.scan(0, 50, &mut |_| {}));
         let _ = set::random_members(store, DbId(1), key, 30, true, &mut |_| {});
-        let _ = set::pop(store, DbId(1), key, 3, &mut |_| {});
+        let _ = set::pop(store, DbId(1), key, 3, &mut |_| true, &mut |_| {});
         let _ = set::move_member(store, DbId(1), key, b"words", b"key:2");
         let _ = store.copy(DbId(1), key, DbId(5), key, true);
         let _ = store.digest_value(DbId(1), key);
@@ -207,7 +207,7 @@ fn use_lists(store: &mut Store) {
             let _ = list.set(u64::from(number) * 15, &element);
             let _ = list.insert(&element, number % 2 == 0, b"other");
             let _ = list.remove(End::Back, b"other", 1);
-            let _ = list.pop(End::Front, 2, &mut |_| {});
+            let _ = list.pop(End::Front, 2, &mut |_| true);
         }
         let _ = list::move_element(store, DbId(1), (key, End::Back), (b"row", End::Front));
         let _ = store.copy(DbId(1), key, DbId(5), key, true);
@@ -245,7 +245,7 @@ fn use_sorted_sets(store: &mut Store) {
         let _ = store.digest_value(DbId(1), key);
         let _ = store.memory_usage(DbId(1), key);
         if let Ok(mut zset) = zset::open_mut(store, DbId(1), key) {
-            let _ = zset.pop(Direction::Down, 5, &mut |_, _| {});
+            let _ = zset.pop(Direction::Down, 5, &mut |_, _| true);
             let _ = zset.remove_ranks(5..20);
             let _ = zset.set(&[b'm'; 100], 7.0);
         }
@@ -406,7 +406,7 @@ fn hostile_tables_of_sets_are_named_as_damage() {
         let found = store.check_value(DB, key);
         assert!(matches!(found, Err(StoreError::Damaged { .. })), "{what}: {found:?}");
         let _ = store.copy(DB, key, DB, b"copy", true);
-        let _ = set::pop(&mut store, DB, key, 700, &mut |_| {});
+        let _ = set::pop(&mut store, DB, key, 700, &mut |_| true, &mut |_| {});
         let _ = store.remove(DB, key);
         while store.reclaim_step(1000).is_ok_and(|freed| freed > 0) {}
     };
@@ -457,7 +457,7 @@ fn buckets_of_a_set_that_lead_back_to_themselves_are_named_as_damage() {
     assert!(matches!(walked, Err(StoreError::Damaged { .. })), "{walked:?}");
     assert!(matches!(store.copy(DB, key, DB, b"copy", true), Err(StoreError::Damaged { .. })));
     assert_eq!(store.kind(DB, b"copy").unwrap(), None);
-    let _ = set::pop(&mut store, DB, key, 700, &mut |_| {});
+    let _ = set::pop(&mut store, DB, key, 700, &mut |_| true, &mut |_| {});
     let _ = store.remove(DB, key);
     for _ in 0..1000 {
         let _ = store.reclaim_step(1000);

@@ -89,9 +89,12 @@ impl Cut {
                 let len = list.len()?;
                 list.keep_in_steps(owner, range.start.min(len)..range.end.min(len).max(range.start.min(len)))?
             }
-            Cut::Pop(end, count) => {
-                list.pop_in_steps(owner, *end, *count, &mut |element| popped.push(text(element)))?.is_some()
-            }
+            Cut::Pop(end, count) => list
+                .pop_in_steps(owner, *end, *count, &mut |element| {
+                    popped.push(text(element));
+                    true
+                })?
+                .is_some(),
         };
         assert!(is_done || popped.is_empty());
         Ok(is_done.then_some(popped))

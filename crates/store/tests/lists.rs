@@ -114,7 +114,11 @@ fn apply(store: &mut Store, model: &mut Model, op: Op) {
         Op::Pop(key, end, count) => {
             let mut popped = Vec::new();
             let mut list = list::open_mut(store, ZERO, KEYS[key]).unwrap();
-            list.pop(end, count, &mut |element| popped.push(text(element))).unwrap();
+            list.pop(end, count, &mut |element| {
+                popped.push(text(element));
+                true
+            })
+            .unwrap();
             let expected: Vec<_> = (0..count).map_while(|_| take(&mut model[key], end)).collect();
             assert_eq!(popped, expected);
         }
@@ -259,9 +263,9 @@ fn encodings_change_at_redis_limits_and_back_at_half() {
         push(&mut store, b"a", End::Back, &[vec![b'a' + number % 3; 100]]);
         assert_eq!(encoding(&store), if number < 79 { "listpack" } else { "quicklist" }, "{number}");
     }
-    list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Back, 40, &mut |_| {}).unwrap();
+    list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Back, 40, &mut |_| true).unwrap();
     assert_eq!(encoding(&store), "quicklist");
-    list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Back, 1, &mut |_| {}).unwrap();
+    list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Back, 1, &mut |_| true).unwrap();
     assert_eq!(encoding(&store), "listpack");
     store.check_value(ZERO, b"a").unwrap();
     push(&mut store, b"big", End::Back, &[vec![7; 10_000]]);
@@ -309,7 +313,7 @@ fn growth_without_memory_is_refused_and_leaves_the_list_as_it_was() {
     }
     assert!(refused > 40);
     // What makes a list shorter needs no memory.
-    while list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Front, 3, &mut |_| {}).unwrap() > 0 {}
+    while list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Front, 3, &mut |_| true).unwrap() > 0 {}
     assert!(!store.exists(ZERO, b"a").unwrap());
 }
 
@@ -397,7 +401,7 @@ fn a_trimmed_list_is_whole_in_an_image_that_is_cut_before_its_nodes_are_freed() 
     let mut store = store_of(1);
     let elements: Vec<Vec<u8>> = (0..3000).map(|number: u32| number.to_string().into_bytes()).collect();
     push(&mut store, b"a", End::Back, &elements);
-    list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Front, 2900, &mut |_| {}).unwrap();
+    list::open_mut(&mut store, ZERO, b"a").unwrap().pop(End::Front, 2900, &mut |_| true).unwrap();
     let mut again = open(&image_of(&mut store)).unwrap();
     assert_eq!(all(&mut again, b"a"), elements[2900..]);
     assert_eq!(again.stats().reclaim_pending, 1);

@@ -161,10 +161,11 @@ fn apply(store: &mut Store, models: &mut [Model], op: &Op) {
         Op::Remove(key, member) => assert_eq!(remove(store, KEYS[*key], member), models[*key].remove(member)),
         Op::Pop(key, count) => {
             let mut popped = Vec::new();
-            let left = set::pop(store, DB, KEYS[*key], *count, &mut |member| popped.push(text(member))).unwrap();
+            let left = set::pop(store, DB, KEYS[*key], *count, &mut |_| true, &mut |member| popped.push(text(member)))
+                .unwrap();
             assert_eq!(popped.len(), models[*key].len().min(*count));
             popped.iter().for_each(|member| assert!(models[*key].remove(member)));
-            assert_eq!(left, !models[*key].is_empty());
+            assert_eq!(left, if models[*key].is_empty() { set::Popped::All } else { set::Popped::Some });
         }
         Op::Move(from, to, member) => {
             let moved = models[*from].contains(member);
@@ -291,8 +292,8 @@ fn watchers_are_told_of_changes_and_of_nothing_else() {
     }
     assert!(!touched(&mut store, &mut |store| _ = add(store, b"key", b"member 3")));
     assert!(touched(&mut store, &mut |store| _ = add(store, b"key", b"member 21")));
-    assert!(touched(&mut store, &mut |store| _ = set::pop(store, DB, b"key", 1, &mut |_| {}).unwrap()));
-    assert!(touched(&mut store, &mut |store| _ = set::pop(store, DB, b"key", 100, &mut |_| {}).unwrap()));
+    assert!(touched(&mut store, &mut |store| _ = set::pop(store, DB, b"key", 1, &mut |_| true, &mut |_| {}).unwrap()));
+    assert!(touched(&mut store, &mut |store| _ = set::pop(store, DB, b"key", 100, &mut |_| true, &mut |_| {}).unwrap()));
     assert!(!store.exists(DB, b"key").unwrap());
 }
 
@@ -401,7 +402,7 @@ fn each_member_that_comes_or_goes_counts_as_a_change_and_the_key_is_touched_once
     assert_eq!(counted(&mut |store| assert!(set::move_member(store, DB, b"key", b"other", b"5").unwrap())), 2);
     assert_eq!(counted(&mut |store| adds(store, &[b"5"])), 1);
     assert_eq!(counted(&mut |store| assert!(set::move_member(store, DB, b"key", b"other", b"5").unwrap())), 1);
-    assert_eq!(counted(&mut |store| _ = set::pop(store, DB, b"key", 2, &mut |_| {}).unwrap()), 2);
+    assert_eq!(counted(&mut |store| _ = set::pop(store, DB, b"key", 2, &mut |_| true, &mut |_| {}).unwrap()), 2);
     let removes = |store: &mut Store, members: &[Vec<u8>]| {
         let mut set = set::open_mut(store, DB, b"key").unwrap();
         members.iter().for_each(|member| _ = set.remove(member).unwrap());

@@ -147,7 +147,7 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
         Op::Add(member, len) => set::open_mut(store, DB, key)?.add(&name(member, len)).map(drop),
         Op::AddInt(number) => set::open_mut(store, DB, key)?.add(number.to_string().as_bytes()).map(drop),
         Op::SetDel(member, len) => set::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
-        Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| {}).map(drop),
+        Op::Pop(n) => set::pop(store, DB, key, n, &mut |_| true, &mut |_| {}).map(drop),
         Op::Union => set::store_combination(store, DB, key, SetOperation::Union, KEYS.into_iter()).map(drop),
         Op::List(ref op) => run_on_list(store, key, op),
         Op::Zset(ref op) => run_on_zset(store, key, op),
@@ -165,7 +165,7 @@ fn run_on_list(store: &mut Store, key: &[u8], op: &ListOp) -> Result<(), StoreEr
             list.make_room([element.as_slice()])?;
             list.push(end, &element)
         }
-        ListOp::Pop(end, count) => list.pop(end, count, &mut |_| {}).map(drop),
+        ListOp::Pop(end, count) => list.pop(end, count, &mut |_| true).map(drop),
         ListOp::Set(index, len) => {
             if index >= list.len()? {
                 return Ok(());
@@ -194,7 +194,7 @@ fn run_on_zset(store: &mut Store, key: &[u8], op: &ZsetOp) -> Result<(), StoreEr
         }
         ZsetOp::Remove(member, len) => zset::open_mut(store, DB, key)?.remove(&name(member, len)).map(drop),
         ZsetOp::RemoveRanks(start, len) => zset::open_mut(store, DB, key)?.remove_ranks(start..start + len).map(drop),
-        ZsetOp::Pop(from, count) => zset::open_mut(store, DB, key)?.pop(from, count, &mut |_, _| {}).map(drop),
+        ZsetOp::Pop(from, count) => zset::open_mut(store, DB, key)?.pop(from, count, &mut |_, _| true).map(drop),
         ZsetOp::Union => {
             let operands = zset::operands(store, DB, KEYS[2..5].iter().copied().filter(|other| *other != KEYS[3]))?;
             zset::store_combination(store, DB, key, SetOperation::Union, Aggregate::Sum, &operands).map(drop)

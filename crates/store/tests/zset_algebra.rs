@@ -55,7 +55,12 @@ fn a_union_adds_up_in_the_order_of_its_operands_however_large_it_is() {
         assert_eq!((stored, united.len()), (u64::from(members) + 2, members as usize + 2));
         let whole = united.iter().filter(|(score, _)| *score == in_order).count();
         assert_eq!(whole, members as usize, "limit {limit}");
-        let mut shown = zset::collect(&store, SetOperation::Union, Aggregate::Sum, &operands).unwrap();
+        let mut shown =
+            zset::collect(&store, SetOperation::Union, Aggregate::Sum, &operands, usize::MAX).unwrap().unwrap();
+        assert!(zset::collect(&store, SetOperation::Union, Aggregate::Sum, &operands, 1500).unwrap().is_none());
+        assert!(
+            zset::collect(&store, SetOperation::Difference, Aggregate::Sum, &operands[..1], 300).unwrap().is_none()
+        );
         shown.sort();
         let shown: Members = shown.iter().map(|(score, member)| (score, member.to_vec())).collect();
         assert_eq!(shown, united);
@@ -81,7 +86,7 @@ fn members_that_packed_operands_share_are_found_by_an_index_as_by_a_walk() {
         set::open_mut(&mut store, ZERO, b"words").unwrap().add(b"no integer").unwrap();
         let combined = |store: &mut Store, how, keys: &[&[u8]]| {
             let operands = zset::operands(store, ZERO, keys.iter().copied()).unwrap();
-            let members = zset::collect(store, how, Aggregate::Sum, &operands).unwrap();
+            let members = zset::collect(store, how, Aggregate::Sum, &operands, usize::MAX).unwrap().unwrap();
             members.iter().map(|(score, member)| (member.to_vec(), score)).collect::<BTreeMap<Vec<u8>, f64>>()
         };
         let number = |one: u32| one.to_string().into_bytes();

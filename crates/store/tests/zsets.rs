@@ -127,7 +127,11 @@ fn apply(store: &mut Store, model: &mut Model, op: Op) {
         Op::Pop(key, from, count) => {
             let (mut members, mut popped) = (sorted(&model[key]), Vec::new());
             let mut zset = zset::open_mut(store, ZERO, KEYS[key]).unwrap();
-            zset.pop(from, count, &mut |score, member| popped.push((score, member.to_vec()))).unwrap();
+            zset.pop(from, count, &mut |score, member| {
+                popped.push((score, member.to_vec()));
+                true
+            })
+            .unwrap();
             if from == Direction::Down {
                 members.reverse();
             }
@@ -365,7 +369,7 @@ fn growth_without_memory_is_refused_and_leaves_the_sorted_set_as_it_was() {
     assert!(refused > 1000 && moved > 100, "{refused} refused, {moved} moved");
     // What makes a sorted set shorter needs no memory.
     assert!(store.check_value(ZERO, b"a").unwrap());
-    while zset::open_mut(&mut store, ZERO, b"a").unwrap().pop(Direction::Up, 3, &mut |_, _| {}).unwrap() > 0 {}
+    while zset::open_mut(&mut store, ZERO, b"a").unwrap().pop(Direction::Up, 3, &mut |_, _| true).unwrap() > 0 {}
     assert!(!store.exists(ZERO, b"a").unwrap());
 }
 
@@ -469,7 +473,7 @@ fn a_copy_of_a_large_sorted_set_whose_source_changes_begins_anew() {
         |store| assert!(zset::open_mut(store, ZERO, b"a").unwrap().remove(b"member:77").unwrap()),
         |store| assert_eq!(zset::open_mut(store, ZERO, b"a").unwrap().remove_ranks(5..50).unwrap(), 45),
         |store| {
-            assert_eq!(zset::open_mut(store, ZERO, b"a").unwrap().pop(Direction::Down, 1, &mut |_, _| {}).unwrap(), 1)
+            assert_eq!(zset::open_mut(store, ZERO, b"a").unwrap().pop(Direction::Down, 1, &mut |_, _| true).unwrap(), 1)
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {

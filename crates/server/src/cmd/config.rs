@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use super::scan::check_length;
 use crate::cloning;
 use crate::config::table::{self, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
 use crate::file_identity::is_same_directory;
-use crate::glob;
+use crate::glob::Glob;
 use crate::lock_file::{self, SharedLock};
 use crate::log_control;
 use crate::log_writer::LOST;
@@ -18,12 +19,17 @@ use crate::tls::TlsAcceptor;
 /// CONFIG GET pattern …
 pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let mut pairs = Vec::new();
-    for directive in table::directives() {
-        for name in std::iter::once(&directive.name).chain(directive.aliases) {
-            if ctx.args.from(2).iter().any(|pattern| glob::matches(pattern, name.as_bytes(), true)) {
-                pairs.push((*name, directive.get(&ctx.server.config)));
-            }
-        }
+    let names_of = |directive: &'static Directive| std::iter::once(&directive.name).chain(directive.aliases);
+    let mut names: Vec<_> = table::directives()
+        .flat_map(|directive| names_of(directive).map(move |name| (*name, directive, false)))
+        .collect();
+    for pattern in ctx.args.from(2).iter() {
+        check_length(pattern)?;
+        let glob = Glob::new(pattern, true);
+        names.iter_mut().for_each(|(name, _, wanted)| *wanted |= glob.matches(name.as_bytes()));
+    }
+    for (name, directive, _) in names.iter().filter(|(_, _, wanted)| *wanted) {
+        pairs.push((*name, directive.get(&ctx.server.config)));
     }
     ctx.reply.map(pairs.len());
     for (name, value) in pairs {

@@ -61,6 +61,7 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     client.multi = None;
     client.db = DbId(0);
     client.protocol = Protocol::Resp2;
+    client.subscriptions.announced = true;
     client.identity.name = String::new();
     client.options.reply_mode = ReplyMode::On;
     client.options.no_evict = false;
@@ -165,6 +166,7 @@ pub fn hello(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     if let Some(protocol) = protocol {
         ctx.client.protocol = protocol;
+        ctx.client.subscriptions.announced = true;
         ctx.reply.set_protocol(protocol);
     }
     greet(ctx);

@@ -1,7 +1,8 @@
 //! COMMAND and its subcommands, and HELP of every container: the table of command specifications, told to clients.
 
+use super::scan::check_length;
 use crate::ctx::{Args, CmdError, Ctx};
-use crate::glob;
+use crate::glob::Glob;
 use crate::registry::{Command, registry};
 use crate::resp::Reply;
 use crate::table::*;
@@ -98,7 +99,9 @@ pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             let wanted = args.at(4);
             if args.is(3, "PATTERN") {
                 let all = registry().all().iter();
-                names.extend(all.map(|c| c.name).filter(|name| glob::matches(wanted, name.as_bytes(), true)));
+                check_length(wanted)?;
+                let glob = Glob::new(wanted, true);
+                names.extend(all.map(|c| c.name).filter(|name| glob.matches(name.as_bytes())));
             } else if args.is(3, "ACLCAT") {
                 let has = |command: &Command| {
                     categories(command.spec).iter().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(wanted))

@@ -117,8 +117,8 @@ fn pop(ctx: &mut Ctx<'_>, end: End) -> Result<(), CmdError> {
     end_pop(ctx, start, popped)
 }
 
-/// Takes elements off a list, and writes them. False if they are still on it: their nodes are being divided from the others, for
-/// `owner`.
+/// Takes elements off a list, and writes them; none if the reply has no room for them. False if they are still on it: their nodes are being
+/// divided from the others, for `owner`.
 fn pop_elements(
     list: &mut ListMut<'_>,
     owner: Option<u64>,
@@ -126,11 +126,19 @@ fn pop_elements(
     count: u64,
     reply: &mut Reply,
 ) -> Result<bool, CmdError> {
-    let mut f = |element: Element<'_>| write(reply, element);
-    match owner {
-        Some(owner) => Ok(list.pop_in_steps(owner, end, count, &mut f)?.is_some()),
-        None => Ok(list.pop(end, count, &mut f).map(|_| true)?),
-    }
+    let mut has_room = true;
+    let mut f = |element: Element<'_>| {
+        has_room = reply.room().is_some();
+        if has_room {
+            write(reply, element);
+        }
+        has_room
+    };
+    let is_done = match owner {
+        Some(owner) => list.pop_in_steps(owner, end, count, &mut f)?.is_some(),
+        None => list.pop(end, count, &mut f).map(|_| true)?,
+    };
+    if has_room { Ok(is_done) } else { Err(CmdError::REPLY_TOO_LARGE) }
 }
 
 /// Ends a pop whose reply begins at `start`, and is not given if nothing was popped.

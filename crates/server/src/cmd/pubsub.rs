@@ -1,9 +1,10 @@
 //! SUBSCRIBE and its kin, PUBLISH, SPUBLISH and PUBSUB. Relies on `pubsub` for who listens to what, and on the other clients' outputs,
 //! which take the messages.
 
+use super::scan::{check_length, glob_of};
 use crate::client::CloseState;
 use crate::ctx::{CmdError, Ctx};
-use crate::pubsub::{self, TopicKind};
+use crate::pubsub::TopicKind;
 
 const NOT_IN_EXEC: CmdError = CmdError::fixed("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
 
@@ -14,6 +15,9 @@ pub fn subscribe(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// PSUBSCRIBE pattern …
 pub fn psubscribe(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    for pattern in ctx.args.from(1).iter() {
+        check_length(pattern)?;
+    }
     listen(ctx, TopicKind::Pattern)
 }
 
@@ -128,7 +132,12 @@ fn names_of(ctx: &mut Ctx<'_>, kind: TopicKind) -> Result<(), CmdError> {
         )));
     }
     let pattern = ctx.args.get(2);
-    let matches = |name: &&[u8]| pattern.is_none_or(|pattern| pubsub::matches(pattern, name));
+    let glob = pattern.map(glob_of).transpose()?;
+    // As for messages, no star matches the empty name.
+    let matches_empty = pattern.is_none_or(<[u8]>::is_empty);
+    let matches = |name: &&[u8]| {
+        if name.is_empty() { matches_empty } else { glob.as_ref().is_none_or(|glob| glob.matches(name)) }
+    };
     let names: Vec<&[u8]> = ctx.server.clients.pubsub.channels(kind).filter(matches).collect();
     ctx.reply.array(names.len());
     names.iter().for_each(|name| ctx.reply.bulk(name));

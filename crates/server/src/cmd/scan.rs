@@ -5,7 +5,7 @@
 use quire_store::{StoreError, ValueType};
 
 use crate::ctx::{Args, CmdError, Ctx};
-use crate::glob;
+use crate::glob::{self, Glob};
 use crate::resp::Reply;
 
 /// Elements that a call looks at if it isn't told how many.
@@ -18,17 +18,17 @@ const STEP: usize = 64;
 const ENOUGH_BYTES: usize = 1 << 20;
 
 /// What a scan passes on.
-pub(super) struct Filter<'a> {
-    pattern: Option<&'a [u8]>,
+pub(super) struct Filter {
+    pattern: Option<Glob>,
     /// About how many elements to look at.
     pub count: usize,
     /// Only keys of this type; the inner `None` is a type that no key has.
     kind: Option<Option<ValueType>>,
 }
 
-impl<'a> Filter<'a> {
+impl Filter {
     /// Reads `[MATCH pattern] [COUNT count] [TYPE type]`.
-    pub fn parse(args: Args<'a>, types: bool) -> Result<Self, CmdError> {
+    pub fn parse(args: Args<'_>, types: bool) -> Result<Self, CmdError> {
         let mut filter = Self { pattern: None, count: COUNT, kind: None };
         for at in (0..args.len()).step_by(2) {
             let value = args.get(at + 1).ok_or(CmdError::SYNTAX)?;
@@ -36,7 +36,7 @@ impl<'a> Filter<'a> {
                 let count = args.int(at + 1)?;
                 filter.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CmdError::SYNTAX)?;
             } else if args.is(at, "MATCH") {
-                filter.pattern = (value != b"*").then_some(value);
+                filter.pattern = (value != b"*").then(|| glob_of(value)).transpose()?;
             } else if types && args.is(at, "TYPE") {
                 filter.kind = Some(ValueType::of_name(value));
             } else {
@@ -48,12 +48,26 @@ impl<'a> Filter<'a> {
 
     /// Whether an element of this name is passed on.
     pub fn matches(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
+        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
     }
 
     fn is_kind(&self, kind: ValueType) -> bool {
         self.kind.is_none_or(|wanted| wanted == Some(kind))
     }
+}
+
+/// A pattern that is not too long.
+pub(super) fn glob_of(pattern: &[u8]) -> Result<Glob, CmdError> {
+    check_length(pattern)?;
+    Ok(Glob::new(pattern, false))
+}
+
+/// Refuses a pattern that is too long.
+pub(super) fn check_length(pattern: &[u8]) -> Result<(), CmdError> {
+    if pattern.len() > glob::LONGEST_BYTES {
+        return Err(CmdError::owned(format!("ERR a pattern may have at most {} bytes", glob::LONGEST_BYTES)));
+    }
+    Ok(())
 }
 
 /// Reads a cursor as strtoul does, which takes leading zeros, nothing at all for 0, and signs.
@@ -101,12 +115,13 @@ pub(super) fn reply(
 
 /// KEYS pattern
 pub fn keys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let pattern = ctx.args.at(1);
+    let pattern = Some(ctx.args.at(1)).filter(|pattern| *pattern != b"*");
+    let glob = pattern.map(glob_of).transpose()?;
     let reply = &mut *ctx.reply;
     let mark = reply.begin_array();
     let mut count = 0;
     let done = ctx.store.for_each_key(ctx.client.db, &mut |key, _| {
-        if pattern == b"*" || glob::matches(pattern, key, false) {
+        if glob.as_ref().is_none_or(|glob| glob.matches(key)) {
             reply.bulk(key);
             count += 1;
         }

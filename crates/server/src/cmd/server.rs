@@ -159,6 +159,7 @@ pub fn monitor(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     ctx.client.options.monitors = true;
     ctx.server.clients.set_monitoring(ctx.client.id, true);
+    ctx.client.subscriptions.announced = true;
     ctx.reply.ok();
     Ok(())
 }

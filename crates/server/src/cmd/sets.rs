@@ -2,14 +2,14 @@
 //!
 //! Relies on the store for everything but the request's words. Members go from the store's memory straight into the reply.
 
-use quire_store::set::SetOperation;
+use quire_store::set::{Popped, SetOperation};
 use quire_store::{SetMember, StoreError, set};
 
 use super::random_draw::{self, RandomDraw};
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
-use crate::resp::Reply;
+use crate::resp::{Reply, bulk_bytes};
 
 /// More random members that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
@@ -224,14 +224,21 @@ pub fn spop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         }
         _ => return Err(CmdError::SYNTAX),
     };
-    let mut popped = set::MemberBuffer::default();
-    let done = set::pop(ctx.store, db, key, wanted.unwrap_or(1), &mut |member| popped.push(member));
+    let (mut popped, mut room) = (set::MemberBuffer::default(), ctx.reply.room());
+    let mut fits = |member: SetMember<'_>| {
+        let has_room = room.is_some();
+        room = room.and_then(|left| left.checked_sub(bulk_bytes(member.text(&mut itoa::Buffer::new()))));
+        has_room
+    };
+    let done = set::pop(ctx.store, db, key, wanted.unwrap_or(1), &mut fits, &mut |member| popped.push(member));
     // Chance must not be asked again: the log is told which members went, even if it failed at a later one.
     match &done {
-        Ok(false) if !popped.is_empty() => ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(1)]),
+        Ok(Popped::All) if !popped.is_empty() => ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(1)]),
         Ok(_) | Err(_) => say_removed(ctx, &popped),
     }
-    done?;
+    if done? == Popped::None {
+        return Err(CmdError::REPLY_TOO_LARGE);
+    }
     let reply = &mut *ctx.reply;
     match (wanted, popped.iter().next()) {
         (None, Some(member)) => reply.bulk(member),

@@ -36,6 +36,9 @@ fn set_with_options(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let options = set_options::parse(ctx.args.from(3), OptionContext::Set)?;
     let expiry = options.lifetime.expiry(ctx.store.now_ms(), "set")?;
     let (db, key) = (ctx.client.db, ctx.args.at(1));
+    if options.get {
+        needs_room(ctx)?;
+    }
     let start = ctx.reply.len();
     let exists =
         if options.get { reply_value(ctx)? } else { options.condition.is_some() && ctx.store.kind(db, key)?.is_some() };
@@ -149,6 +152,7 @@ pub fn getex(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// GETDEL key
 pub fn getdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    needs_room(ctx)?;
     let start = ctx.reply.len();
     if reply_value(ctx)? {
         let done = ctx.store.remove(ctx.client.db, ctx.args.at(1));
@@ -157,8 +161,14 @@ pub fn getdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
+/// Fails if a value would be dropped that the command is to take away and reply with.
+fn needs_room(ctx: &Ctx<'_>) -> Result<(), CmdError> {
+    ctx.reply.room().map(drop).ok_or(CmdError::REPLY_TOO_LARGE)
+}
+
 /// GETSET key value
 pub fn getset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    needs_room(ctx)?;
     let start = ctx.reply.len();
     reply_value(ctx)?;
     let done = string::set(ctx.store, ctx.client.db, ctx.args.at(1), ctx.args.at(2), ExpiryChange::Clear);

@@ -97,7 +97,9 @@ fn run(ctx: &mut Ctx<'_>, command: &Command) -> Result<(), CmdError> {
             ctx.reply.int(counted as i64);
         }
         ResultUse::Show => {
-            let mut members = zset::collect(ctx.store, command.how, options.aggregate, &operands)?;
+            let room = ctx.reply.room().unwrap_or_default();
+            let members = zset::collect(ctx.store, command.how, options.aggregate, &operands, room)?;
+            let mut members = members.ok_or(CmdError::REPLY_TOO_LARGE)?;
             members.sort();
             show(ctx, &members, options.with_scores);
         }

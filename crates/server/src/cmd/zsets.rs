@@ -13,11 +13,13 @@ use super::random_draw::{self, RandomDraw};
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
-use crate::resp::Reply;
+use crate::resp::{Reply, bulk_bytes};
 
 /// More random members that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
 const BELOW_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+/// What a score takes in a reply at most.
+const SCORE_BYTES: usize = 40;
 const NAN: CmdError = CmdError::fixed("ERR resulting score is not a number (NaN)");
 const MUST_BE_POSITIVE: CmdError = CmdError::fixed("ERR value is out of range, must be positive");
 
@@ -273,10 +275,18 @@ fn pop_members(ctx: &mut Ctx<'_>, at: usize, from: Direction, count: u64) -> Res
     if !zset.exists() {
         return Ok(None);
     }
-    let (len, mut popped) = (zset.len()?, ScoredMembers::default());
+    let (len, mut popped, mut room) = (zset.len()?, ScoredMembers::default(), ctx.reply.room());
+    let mut has_room = true;
     let done = match count {
         0 => Ok(0),
-        count => zset.pop(from, count, &mut |score, member| popped.push(score, member)),
+        count => zset.pop(from, count, &mut |score, member| {
+            has_room = room.is_some();
+            room = room.and_then(|left| left.checked_sub(bulk_bytes(member) + SCORE_BYTES));
+            if has_room {
+                popped.push(score, member);
+            }
+            has_room
+        }),
     };
     let (removed, is_gone) = (zset.removed(), !zset.exists());
     drop(zset);
@@ -288,6 +298,9 @@ fn pop_members(ctx: &mut Ctx<'_>, at: usize, from: Direction, count: u64) -> Res
         say_removed(ctx, at, start, removed);
     }
     done?;
+    if !has_room {
+        return Err(CmdError::REPLY_TOO_LARGE);
+    }
     Ok(Some(popped))
 }
 

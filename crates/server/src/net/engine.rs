@@ -177,9 +177,8 @@ impl Engine {
     }
 
     fn has_unfinished(&self) -> bool {
-        let delivered = &self.worker.state.clients.delivered;
-        let slots = [&self.again, &self.write_again, delivered];
-        !slots.iter().all(|slots| slots.is_empty())
+        !(self.again.is_empty() && self.write_again.is_empty())
+            || self.worker.state.clients.has_delivered()
             || !self.accept_again.is_empty()
             || self.worker.state.blocked.awaits(WakeEvent::TurnBegins)
     }
@@ -300,7 +299,7 @@ impl Engine {
 }
 
 /// What the list holds, nothing twice; the list is empty afterwards.
-fn once_each(list: &mut Vec<usize>) -> Vec<usize> {
+pub(super) fn once_each(list: &mut Vec<usize>) -> Vec<usize> {
     let mut numbers = std::mem::take(list);
     numbers.sort_unstable();
     numbers.dedup();

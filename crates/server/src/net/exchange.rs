@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use mio::{Registry as Polled, Token};
 
-use super::engine::{Engine, token_of};
+use super::engine::{Engine, once_each, token_of};
 use super::listen::AcceptedSocket;
 use super::worker::Worker;
 use crate::blocked::{BlockReason, BlockedClient};
@@ -103,7 +103,7 @@ impl Engine {
     pub(super) fn writable(&mut self, slot: Slot) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
         connection.has_messages = false;
-        if self.worker.write_waiting(&mut connection) {
+        if self.worker.state.write_waiting(&mut connection) {
             self.write_again.push(slot);
         }
         if is_unread(connection.client.blocked)
@@ -116,7 +116,12 @@ impl Engine {
 
     /// Sends the messages of this turn to those that were sent any.
     pub(super) fn send_messages(&mut self) {
-        for slot in std::mem::take(&mut self.worker.state.clients.delivered) {
+        let state = &mut self.worker.state;
+        if state.are_clients_too_large() {
+            // All of them before any client goes on and it is looked again at what all take.
+            state.offer_delivered();
+        }
+        for slot in once_each(&mut state.clients.take_delivered()) {
             self.writable(slot);
         }
     }
@@ -221,33 +226,8 @@ impl Engine {
         }
         let state = &mut self.worker.state;
         state.clients.put_back(slot, connection);
-        if state.clients.memory_bytes() as u64 > state.client_memory_limit_bytes() {
-            self.evict_clients();
-        }
-    }
-
-    /// Closes the clients whose buffers take most memory until all together take no more than they may.
-    #[cold]
-    fn evict_clients(&mut self) {
-        for slot in self.worker.state.clients.largest() {
-            let state = &mut self.worker.state;
-            let limit_bytes = state.client_memory_limit_bytes();
-            let all_bytes = state.clients.memory_bytes() as u64;
-            if all_bytes <= limit_bytes {
-                return;
-            }
-            let Some(connection) = state.clients.take(slot) else { continue };
-            let (client, bytes) = (&connection.client, connection.memory_bytes());
-            tracing::warn!(
-                client = client.id,
-                address = %client.peer.address,
-                bytes,
-                all_bytes,
-                limit_bytes,
-                "closing a client because all clients together take more memory than maxmemory-clients allows"
-            );
-            state.stats.clients_evicted += 1;
-            self.close(slot, connection);
+        if state.are_clients_too_large() {
+            state.relieve_clients();
         }
     }
 

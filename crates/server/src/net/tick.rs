@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use quire_store::CopyStep;
 
 use super::engine::Engine;
-use super::worker::check_output;
 use crate::client::ClientClass;
 use crate::clients::Slot;
 use crate::notifications;
@@ -133,7 +132,7 @@ impl Engine {
         }
         for slot in waiting {
             if let Some(mut connection) = state.clients.take(slot) {
-                check_output(&mut connection, state);
+                state.check_output(&mut connection);
                 let ends = connection.client.closing == crate::client::CloseState::Now;
                 state.clients.put_back(slot, connection);
                 if ends {

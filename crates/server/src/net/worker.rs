@@ -8,11 +8,12 @@ use quire_store::{Prefetched, Store};
 
 use crate::blocked::{BlockReason, BlockedClient, CopyWait, HeldKey};
 use crate::client::{Client, CloseState, CommandId};
-use crate::clients::{Connection, OutputBuffer};
+use crate::clients::Connection;
 use crate::ctx::{Args, Ctx};
 use crate::dispatch;
 use crate::durability;
 use crate::log_writer::LOST;
+use crate::output_buffer::OutputBuffer;
 use crate::registry::Registry;
 use crate::resp::parser::{ParseOutcome, ProtocolError};
 use crate::resp::{Reply, RequestBatch, RequestLimits, parse};
@@ -29,8 +30,6 @@ const KEPT_REPLY_BYTES: usize = 256 * 1024;
 const HELD_OUTPUT_BYTES: usize = 32 << 20;
 /// The same for a client that has not given the password, and for all when clients together take half of what they may.
 const LEAST_HELD_OUTPUT_BYTES: usize = 64 * 1024;
-/// Written to a socket in one turn of the loop.
-const WRITTEN_AT_ONCE_BYTES: usize = 4 << 20;
 /// After so long a client's further requests wait for the next turn of the loop, so that others get theirs.
 const SHARE: Duration = Duration::from_millis(4);
 /// From so many unsent bytes on the reply buffer is handed over instead of being copied.
@@ -392,8 +391,11 @@ impl Worker {
         }
         self.reply.truncate(0);
         connection.client.stats.output_bytes = connection.output.len();
+        if std::mem::take(&mut connection.client.subscriptions.announced) {
+            connection.output.fence();
+        }
         if !connection.output.is_empty() {
-            check_output(connection, &mut self.state);
+            self.state.check_output(connection);
         }
     }
 
@@ -410,43 +412,6 @@ impl Worker {
         client.closing = CloseState::Now;
         self.state.stats.output_limit_closed += 1;
         self.reply.clear(KEPT_REPLY_BYTES);
-    }
-
-    /// Writes what waits, as far as the log allows and the socket takes it, but not for ever; true if there is more that it
-    /// may take.
-    pub fn write_waiting(&mut self, connection: &mut Connection) -> bool {
-        let mut written = 0;
-        connection.output.settle(self.state.durable());
-        if connection.socket.send_pending().is_err() {
-            connection.client.closing = CloseState::Now;
-        }
-        while !connection.output.waiting().is_empty() && written < WRITTEN_AT_ONCE_BYTES {
-            let Connection { output, socket, client, .. } = connection;
-            let waiting = output.waiting();
-            match socket.write(&waiting[..waiting.len().min(WRITTEN_AT_ONCE_BYTES)]) {
-                Ok(count) => {
-                    output.advance(count);
-                    written += count;
-                    client.stats.output_total_bytes += count as u64;
-                    self.state.stats.output_bytes += count as u64;
-                    self.state.stats.writes += 1;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => {
-                    client.closing = CloseState::Now;
-                    break;
-                }
-            }
-        }
-        let client = &mut connection.client;
-        client.stats.output_bytes = connection.output.len();
-        if written > 0 {
-            // A client that reads is not idle.
-            client.stats.active_ms = self.state.clock_ms();
-        }
-        check_output(connection, &mut self.state);
-        written >= WRITTEN_AT_ONCE_BYTES && !connection.output.waiting().is_empty()
     }
 
     /// Gives the reply of a client that waits for durability, if what it waits for has come, or its time has; false while it
@@ -481,26 +446,4 @@ fn write_once(bytes: &[u8], connection: &mut Connection, state: &mut ServerState
     state.stats.output_bytes += count as u64;
     state.stats.writes += 1;
     count
-}
-
-/// Closes a client that leaves too much unread.
-pub(super) fn check_output(connection: &mut Connection, state: &mut ServerState) {
-    let limit = state.config.output_limits.of(connection.client.class());
-    let waiting = connection.output.len() as u64;
-    let now_ms = state.clock_ms();
-    // The time counts only for what a client may read: what waits for the log, which may wait for room, it is not sent.
-    let above_soft = limit.soft_bytes > 0 && connection.output.waiting().len() as u64 > limit.soft_bytes;
-    let since = if above_soft { Some(connection.output.above_soft_since_ms.unwrap_or(now_ms)) } else { None };
-    connection.output.above_soft_since_ms = since;
-    let too_long = since.is_some_and(|since| now_ms.saturating_sub(since) > limit.soft_seconds.saturating_mul(1000));
-    if too_long || limit.hard_bytes > 0 && waiting > limit.hard_bytes {
-        tracing::warn!(
-            client = connection.client.id,
-            address = %connection.client.peer.address,
-            waiting_bytes = waiting,
-            "closing a client that does not read its replies"
-        );
-        state.stats.output_limit_closed += 1;
-        connection.client.closing = CloseState::Now;
-    }
 }

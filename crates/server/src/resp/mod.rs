@@ -8,5 +8,5 @@ pub mod request_batch;
 
 pub use deferred::ArrayMark;
 pub use parser::{PartialRequest, ProtocolError, RequestLimits, parse};
-pub use reply::{Protocol, Reply};
+pub use reply::{Protocol, Reply, bulk_bytes};
 pub use request_batch::{Request, RequestBatch};

@@ -53,6 +53,12 @@ impl Reply {
         self.raw(part.as_bytes());
     }
 
+    /// How many bytes may be added before no bulk string is any more; `None` if none is now.
+    #[inline]
+    pub fn room(&self) -> Option<usize> {
+        self.limit_bytes.checked_sub(self.buffer.len())
+    }
+
     /// More was to be written than the limit allows, since the last [`Reply::clear`].
     #[inline]
     pub fn overflowed(&self) -> bool {
@@ -280,6 +286,11 @@ impl Reply {
         self.buffer.extend_from_slice(text);
         self.buffer.extend_from_slice(b"\r\n");
     }
+}
+
+/// What a bulk string takes in a reply, or a little more.
+pub const fn bulk_bytes(bytes: &[u8]) -> usize {
+    bytes.len() + 16
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Specifications of the hash commands.
 
+use super::PATTERN_LENGTH;
 use crate::cmd::hashes;
 use crate::table::*;
 
@@ -98,6 +99,7 @@ pub static SPECS: &[CommandSpec] = &[
     )
     .flags(READONLY)
     .keys(READ)
+    .differs(PATTERN_LENGTH)
     .summary("Goes through the fields a few at a time.")
     .args(&[
         KEY,

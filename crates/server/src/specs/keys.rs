@@ -1,5 +1,6 @@
 //! Facts of the commands that work on keys of any type.
 
+use super::PATTERN_LENGTH;
 use crate::cmd::introspect::help;
 use crate::cmd::{keys, scan, wait};
 use crate::table::*;
@@ -57,6 +58,7 @@ pub static SPECS: &[CommandSpec] = &[
         .tips(SUM),
     generic(CommandSpec::new("keys", 2, scan::keys), "1.0.0", "O(N) with N being the number of keys in the database")
         .flags(READONLY | DANGEROUS)
+        .differs(PATTERN_LENGTH)
         .summary("Returns the names of all keys that match a pattern.")
         .args(&[Arg::pattern("pattern")])
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
@@ -88,6 +90,7 @@ pub static SPECS: &[CommandSpec] = &[
          back to 0. N is the number of elements inside the collection.",
     )
     .flags(READONLY)
+    .differs(PATTERN_LENGTH)
     .summary("Goes through the names of the keys a few at a time.")
     .args(&[
         Arg::int("cursor"),

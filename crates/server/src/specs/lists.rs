@@ -13,8 +13,7 @@ const WALK: &str = "As in Redis the way to an element goes from node to node, he
 const SCAN: &str =
     "As in Redis it is one step, in which elements are compared: 10 million of 10 bytes take about 0.2 s.";
 const TRIM: &str = "What goes of a long list is freed in steps. Where more than 512 nodes go and more than 512 stay, the nodes are parted in steps before, between which other clients are served; what would change the list waits meanwhile. The way to the range is one step, and in a transaction all of it is.";
-const POP_STEPS: &str =
-    "As LTRIM: where more than 512 nodes go and more than 512 stay, these are parted in steps before.";
+const POP_STEPS: &str = "As LTRIM: where more than 512 nodes go and more than 512 stay, these are parted in steps before. Nothing is removed, and the command refused, if the reply would be larger than what a client may leave unread.";
 
 const KEY: Arg = Arg::key("key");
 const ELEMENT: Arg = Arg::string("element");

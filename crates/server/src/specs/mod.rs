@@ -17,6 +17,12 @@ pub mod strings;
 pub mod transactions;
 pub mod zsets;
 
+/// How commands differ that match names with a pattern.
+const PATTERN_LENGTH: &str = "A pattern has at most 64 KiB.";
+/// How commands differ that take away what they reply with.
+const TAKEN_WITH_REPLY: &str =
+    "Nothing is removed, and the command refused, if the reply would be larger than what a client may leave unread.";
+
 /// The specifications of all families.
 pub static ALL: &[&[CommandSpec]] = &[
     strings::SPECS,

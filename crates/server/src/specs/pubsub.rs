@@ -1,5 +1,6 @@
 //! Specifications of the publish/subscribe commands.
 
+use super::PATTERN_LENGTH;
 use crate::cmd::introspect::help;
 use crate::cmd::pubsub;
 use crate::table::*;
@@ -23,6 +24,7 @@ const fn pubsub(spec: CommandSpec, since: &'static str, complexity: &'static str
 pub static SPECS: &[CommandSpec] = &[
     pubsub(CommandSpec::new("psubscribe", -2, pubsub::psubscribe), "2.0.0", O_PATTERNS)
         .flags(LISTENS)
+        .differs(PATTERN_LENGTH)
         .summary("Listens to the channels whose names match patterns.")
         .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()]),
     pubsub(CommandSpec::new("publish", 3, pubsub::publish), "2.0.0", "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).")
@@ -64,6 +66,7 @@ pub static SPECS: &[CommandSpec] = &[
 static SUBCOMMANDS: &[CommandSpec] = &[
     pubsub(CommandSpec::new("channels", -2, pubsub::channels), "2.8.0", "O(N) where N is the number of active channels, and assuming constant time pattern matching (relatively short channels and patterns)")
         .flags(ASKS)
+        .differs(PATTERN_LENGTH)
         .summary("Tells which channels clients listen to.")
         .args(&[Arg::pattern("pattern").optional()]),
     pubsub(CommandSpec::new("help", 2, help), "6.2.0", "O(1)")
@@ -78,6 +81,7 @@ static SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[CHANNEL.optional().multiple()]),
     pubsub(CommandSpec::new("shardchannels", -2, pubsub::shardchannels), "7.0.0", "O(N) where N is the number of active shard channels, and assuming constant time pattern matching (relatively short shard channels).")
         .flags(ASKS)
+        .differs(PATTERN_LENGTH)
         .summary("Tells which shard channels clients listen to.")
         .args(&[Arg::pattern("pattern").optional()]),
     pubsub(CommandSpec::new("shardnumsub", -2, pubsub::shardnumsub), "7.0.0", "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels")

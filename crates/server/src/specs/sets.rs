@@ -1,5 +1,6 @@
 //! Specifications of the set commands.
 
+use super::{PATTERN_LENGTH, TAKEN_WITH_REPLY};
 use crate::cmd::sets;
 use crate::table::*;
 
@@ -43,10 +44,10 @@ pub static SPECS: &[CommandSpec] = &[
     set(CommandSpec::new("smembers", 2, sets::smembers), "1.0.0", "O(N) where N is the set cardinality.").flags(READONLY).keys(READ).summary("Returns all members.").args(&[KEY]).tips(&["nondeterministic_output_order"]),
     set(CommandSpec::new("smismember", -3, sets::smismember), "6.2.0", "O(N) where N is the number of elements being checked for membership").flags(READONLY | FAST).keys(READ).summary("Tells of several members whether a set has them.").args(&[KEY, MEMBERS]),
     set(CommandSpec::new("smove", 4, sets::smove), "1.0.0", O_1).flags(WRITE | FAST).keys(&[KeySpec::one(1, RW | ACCESS | DELETE), KeySpec::one(2, RW | INSERT)]).summary("Moves a member to another set.").args(&[Arg::key("source"), Arg::key("destination"), MEMBER]),
-    set(CommandSpec::new("spop", -2, sets::spop), "1.0.0", "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.").flags(WRITE | FAST).keys(&[KeySpec::one(1, RW | ACCESS | DELETE)]).summary("Removes and returns random members; the last one takes the key with it.").args(&[KEY, Arg::int("count").optional().since("3.2.0")]).tips(&["nondeterministic_output"]),
+    set(CommandSpec::new("spop", -2, sets::spop), "1.0.0", "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.").flags(WRITE | FAST).keys(&[KeySpec::one(1, RW | ACCESS | DELETE)]).differs(TAKEN_WITH_REPLY).summary("Removes and returns random members; the last one takes the key with it.").args(&[KEY, Arg::int("count").optional().since("3.2.0")]).tips(&["nondeterministic_output"]),
     set(CommandSpec::new("srandmember", -2, sets::srandmember), "1.0.0", "Without the count argument O(1), otherwise O(N) where N is the absolute value of the passed count.").flags(READONLY).keys(READ).summary("Returns random members.").args(&[KEY, Arg::int("count").optional().since("2.6.0")]).tips(&["nondeterministic_output"]),
     set(CommandSpec::new("srem", -3, sets::srem), "1.0.0", "O(N) where N is the number of members to be removed.").flags(WRITE | FAST).keys(&[KeySpec::one(1, RW | DELETE)]).summary("Removes members; the last one takes the key with it.").args(&[KEY, MEMBERS]),
-    set(CommandSpec::new("sscan", -3, sets::sscan), "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.").flags(READONLY).keys(READ).summary("Goes through the members a few at a time.").args(SCAN).tips(&["nondeterministic_output"]),
+    set(CommandSpec::new("sscan", -3, sets::sscan), "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.").flags(READONLY).keys(READ).differs(PATTERN_LENGTH).summary("Goes through the members a few at a time.").args(SCAN).tips(&["nondeterministic_output"]),
     set(CommandSpec::new("sunion", -2, sets::sunion), "1.0.0", O_ALL).flags(READONLY).keys(READ_ALL).summary("Returns the members that any of the sets has.").args(KEYS).tips(&["nondeterministic_output_order"]),
     set(CommandSpec::new("sunionstore", -3, sets::sunionstore), "1.0.0", O_ALL).flags(WRITE | DENYOOM).keys(STORE).summary("Stores the members that any of the sets has.").args(INTO),
 ];

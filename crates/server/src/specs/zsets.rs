@@ -1,5 +1,6 @@
 //! Specifications of the commands on sorted sets.
 
+use super::{PATTERN_LENGTH, TAKEN_WITH_REPLY};
 use crate::cmd::{blocking_zsets, zset_algebra as algebra, zset_ranges as ranges, zsets};
 use crate::table::*;
 
@@ -19,6 +20,8 @@ const O_REMOVE: &str = "O(log(N)+M) with N being the number of elements in the s
 
 const REMOVE: &str = "As in Redis it is one step, in which members are removed one by one; a range of all members goes at once and is freed in steps.";
 const COMBINE: &str = "As in Redis it is one step.";
+const COMBINE_SHOWN: &str =
+    "As in Redis it is one step. Refused if what it collects is larger than what a client may leave unread.";
 const WAKES: &str = "A sorted set that ZUNIONSTORE and its kin put in the place of another value wakes clients, too; in Redis they go on waiting.";
 const NO_SIGN: &str = "No score is -0: a large sorted set has 0 in its place, too, as Redis' small ones do.";
 
@@ -75,19 +78,19 @@ pub static SPECS: &[CommandSpec] = &[
         ]),
     zset(CommandSpec::new("zcard", 2, zsets::zcard), "1.2.0", O_1).flags(READONLY | FAST).keys(LOOK).summary("Returns the number of members.").args(&[KEY]),
     zset(CommandSpec::new("zcount", 4, ranges::zcount), "2.0.0", O_COUNT).flags(READONLY | FAST).keys(READ).summary("Returns the number of members between two scores.").args(BY_SCORE),
-    zset(CommandSpec::new("zdiff", -3, algebra::zdiff), "6.2.0", O_DIFF).flags(READONLY).keys(READ_ALL).differs(COMBINE).summary("Returns the members of the first sorted set that no other has.").args(&[NUM_KEYS, KEYS, WITH_SCORES]),
+    zset(CommandSpec::new("zdiff", -3, algebra::zdiff), "6.2.0", O_DIFF).flags(READONLY).keys(READ_ALL).differs(COMBINE_SHOWN).summary("Returns the members of the first sorted set that no other has.").args(&[NUM_KEYS, KEYS, WITH_SCORES]),
     zset(CommandSpec::new("zdiffstore", -4, algebra::zdiffstore), "6.2.0", O_DIFF).flags(WRITE | DENYOOM).keys(STORE).differs(COMBINE).summary("Stores the members of the first sorted set that no other has.").args(&[Arg::key("destination"), NUM_KEYS, KEYS]),
     zset(CommandSpec::new("zincrby", 4, zsets::zincrby), "1.2.0", O_LOG).flags(WRITE | DENYOOM | FAST).keys(&[KeySpec::one(1, RW | ACCESS | UPDATE)]).summary("Adds to the score of a member; that of a new one is 0.").args(&[KEY, Arg::int("increment"), MEMBER]),
-    zset(CommandSpec::new("zinter", -3, algebra::zinter), "6.2.0", O_INTER).flags(READONLY).keys(READ_ALL).differs(COMBINE).summary("Returns the members that all sorted sets have.").args(COMBINED),
+    zset(CommandSpec::new("zinter", -3, algebra::zinter), "6.2.0", O_INTER).flags(READONLY).keys(READ_ALL).differs(COMBINE_SHOWN).summary("Returns the members that all sorted sets have.").args(COMBINED),
     zset(CommandSpec::new("zintercard", -3, algebra::zintercard), "7.0.0", "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.").flags(READONLY).keys(READ_ALL).summary("Returns how many members all sorted sets have.")
         .args(&[NUM_KEYS, KEYS, Arg::int("limit").token("LIMIT").optional()]),
     zset(CommandSpec::new("zinterstore", -4, algebra::zinterstore), "2.0.0", O_INTER).flags(WRITE | DENYOOM).keys(STORE).differs(COMBINE).summary("Stores the members that all sorted sets have.").args(STORED),
     zset(CommandSpec::new("zlexcount", 4, ranges::zlexcount), "2.8.9", O_COUNT).flags(READONLY | FAST).keys(READ).summary("Returns the number of members between two in the order of their bytes.").args(BY_LEX),
-    zset(CommandSpec::new("zmpop", -4, zsets::zmpop), "7.0.0", O_MULTI_POP).flags(WRITE).keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)]).summary("Removes and returns members at an end of the first sorted set that is there.")
+    zset(CommandSpec::new("zmpop", -4, zsets::zmpop), "7.0.0", O_MULTI_POP).flags(WRITE).keys(&[KeySpec::counted(1, RW | ACCESS | DELETE)]).differs(TAKEN_WITH_REPLY).summary("Removes and returns members at an end of the first sorted set that is there.")
         .args(&[NUM_KEYS, KEYS, ENDS, COUNT]),
     zset(CommandSpec::new("zmscore", -3, zsets::zmscore), "6.2.0", "O(N) where N is the number of members being requested.").flags(READONLY | FAST).keys(READ).summary("Returns the scores of several members.").args(&[KEY, MEMBER.multiple()]),
-    zset(CommandSpec::new("zpopmax", -2, zsets::zpopmax), "5.0.0", O_POP).flags(WRITE | FAST).keys(POPS).summary("Removes and returns the members with the highest scores; the last one takes the key with it.").args(POP),
-    zset(CommandSpec::new("zpopmin", -2, zsets::zpopmin), "5.0.0", O_POP).flags(WRITE | FAST).keys(POPS).summary("Removes and returns the members with the lowest scores; the last one takes the key with it.").args(POP),
+    zset(CommandSpec::new("zpopmax", -2, zsets::zpopmax), "5.0.0", O_POP).flags(WRITE | FAST).keys(POPS).differs(TAKEN_WITH_REPLY).summary("Removes and returns the members with the highest scores; the last one takes the key with it.").args(POP),
+    zset(CommandSpec::new("zpopmin", -2, zsets::zpopmin), "5.0.0", O_POP).flags(WRITE | FAST).keys(POPS).differs(TAKEN_WITH_REPLY).summary("Removes and returns the members with the lowest scores; the last one takes the key with it.").args(POP),
     zset(CommandSpec::new("zrandmember", -2, zsets::zrandmember), "6.2.0", "O(N) where N is the number of members returned").flags(READONLY).keys(READ).summary("Returns random members.")
         .args(&[KEY, Arg::block("options", &[Arg::int("count"), WITH_SCORES]).optional()]).tips(&["nondeterministic_output"]).differs("A negative count below -16777216, or one whose reply would exceed 256 MiB, is refused."),
     zset(CommandSpec::new("zrange", -4, ranges::zrange), "1.2.0", O_RANGE).flags(READONLY).keys(READ).summary("Returns the members of a range of ranks, scores or members.")
@@ -105,9 +108,9 @@ pub static SPECS: &[CommandSpec] = &[
     zset(CommandSpec::new("zrevrangebylex", -4, ranges::zrevrangebylex), "2.8.9", O_PART).flags(READONLY).keys(READ).summary("Returns the members between two in the order of their bytes, the last one first.").args(&[KEY, Arg::string("max"), Arg::string("min"), LIMIT]),
     zset(CommandSpec::new("zrevrangebyscore", -4, ranges::zrevrangebyscore), "2.2.0", O_PART).flags(READONLY).keys(READ).summary("Returns the members between two scores, the highest one first.").args(&[KEY, Arg::double("max"), Arg::double("min"), WITH_SCORES, LIMIT]),
     zset(CommandSpec::new("zrevrank", -3, zsets::zrevrank), "2.0.0", "O(log(N))").flags(READONLY | FAST).keys(READ).summary("Returns how many members come behind one.").args(RANK),
-    zset(CommandSpec::new("zscan", -3, zsets::zscan), "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.").flags(READONLY).keys(READ).summary("Goes through the members and their scores a few at a time.")
+    zset(CommandSpec::new("zscan", -3, zsets::zscan), "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.").flags(READONLY).keys(READ).differs(PATTERN_LENGTH).summary("Goes through the members and their scores a few at a time.")
         .args(&[KEY, Arg::int("cursor"), Arg::pattern("pattern").token("MATCH").optional(), Arg::int("count").token("COUNT").optional()]).tips(&["nondeterministic_output"]),
     zset(CommandSpec::new("zscore", 3, zsets::zscore), "1.2.0", O_1).flags(READONLY | FAST).keys(READ).summary("Returns the score of a member.").args(&[KEY, MEMBER]),
-    zset(CommandSpec::new("zunion", -3, algebra::zunion), "6.2.0", O_UNION).flags(READONLY).keys(READ_ALL).differs(COMBINE).summary("Returns the members that any of the sorted sets has.").args(COMBINED),
+    zset(CommandSpec::new("zunion", -3, algebra::zunion), "6.2.0", O_UNION).flags(READONLY).keys(READ_ALL).differs(COMBINE_SHOWN).summary("Returns the members that any of the sorted sets has.").args(COMBINED),
     zset(CommandSpec::new("zunionstore", -4, algebra::zunionstore), "2.0.0", O_UNION).flags(WRITE | DENYOOM).keys(STORE).differs(COMBINE).summary("Stores the members that any of the sorted sets has.").args(STORED),
 ];

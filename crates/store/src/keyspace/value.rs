@@ -8,7 +8,6 @@
 //! Relies on `entries` for moving values.
 
 use quire_arena::{Arena, Handle};
-use quire_rng::SplitMix64;
 use zerocopy::IntoBytes;
 
 use crate::db::{DbId, ExpiryChange};
@@ -242,11 +241,6 @@ impl ValueMut<'_> {
     /// What hashes members.
     pub(crate) fn hasher(&self) -> MemberHasher {
         self.keyspace.hasher
-    }
-
-    /// The generator of random numbers.
-    pub(crate) fn rng(&mut self) -> &mut SplitMix64 {
-        &mut self.keyspace.rng
     }
 
     /// Bytes to put a value together in, kept for their capacity: to be given back.

@@ -78,7 +78,7 @@ pub fn move_element(
     target.push(to_end, &moved)?;
     target.value.count_elsewhere();
     drop(target);
-    open_mut(keyspace, db, from)?.pop(from_end, 1, &mut |_| {})?;
+    open_mut(keyspace, db, from)?.pop(from_end, 1, &mut |_| true)?;
     Ok(Some(moved))
 }
 
@@ -212,12 +212,12 @@ impl ListMut<'_> {
         Ok(())
     }
 
-    /// Calls `f` with up to `count` elements from one end on, and takes them away. The last one takes the key with it. Returns
-    /// how many.
+    /// Calls `f` with up to `count` elements from one end on, and takes them away, unless it returns false. The last one takes the key with
+    /// it. Returns how many were taken.
     ///
     /// # Errors
     /// As [`open_mut`].
-    pub fn pop(&mut self, end: End, count: u64, f: &mut dyn FnMut(Element<'_>)) -> Result<u64> {
+    pub fn pop(&mut self, end: End, count: u64, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<u64> {
         Ok(self.pop_for(None, end, count, f)?.unwrap_or_default())
     }
 
@@ -232,7 +232,7 @@ impl ListMut<'_> {
         owner: u64,
         end: End,
         count: u64,
-        f: &mut dyn FnMut(Element<'_>),
+        f: &mut dyn FnMut(Element<'_>) -> bool,
     ) -> Result<Option<u64>> {
         self.pop_for(Some(owner), end, count, f)
     }
@@ -242,7 +242,7 @@ impl ListMut<'_> {
         owner: Option<u64>,
         end: End,
         count: u64,
-        f: &mut dyn FnMut(Element<'_>),
+        f: &mut dyn FnMut(Element<'_>) -> bool,
     ) -> Result<Option<u64>> {
         if !self.exists() || count == 0 {
             owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
@@ -270,16 +270,16 @@ impl ListMut<'_> {
         }
     }
 
-    /// Calls `f` with so many elements from one end; false if the list has none.
-    fn tell_popped(&self, end: End, len: u64, count: u64, f: &mut dyn FnMut(Element<'_>)) -> Result<bool> {
+    /// Calls `f` with so many elements from one end; false if the list has none, or `f` has returned false.
+    fn tell_popped(&self, end: End, len: u64, count: u64, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<bool> {
         let Some(body) = self.body()? else { return Ok(false) };
-        let mut left = count;
+        let (mut left, mut takes) = (count, true);
         body.walk(self.value.arena(), end, if end == End::Front { 0 } else { len - 1 }, &mut |element| {
-            f(element);
+            takes = f(element);
             left -= 1;
-            Ok(left > 0)
+            Ok(takes && left > 0)
         })?;
-        Ok(true)
+        Ok(takes)
     }
 
     /// Keeps only the elements of a range that lies in the list; deletes the key if there are none.

@@ -41,7 +41,7 @@ pub use algebra::{SetOperation, combine};
 pub use limits::{MAX_INTS, MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use store::{MemberBuffer, store_combination};
 pub use view::{SetMember, SetView, view, views};
-pub use walks::{pop, random_members};
+pub use walks::{Popped, pop, random_members};
 
 /// The number by which Redis knows the type.
 const TYPE_NUMBER: u32 = 2;

@@ -13,7 +13,7 @@ use crate::table::TableHead;
 use crate::table::sample::{SelectionSampler, random_item};
 
 use super::view::{SetMember, SetValue, SetView, view};
-use super::{SetMut, members, packed};
+use super::{MemberBuffer, SetMut, members, packed};
 
 /// If more than one in so many members is wanted, a walk is cheaper than picking.
 const PICK_ONE_IN: usize = 3;
@@ -111,52 +111,57 @@ fn pick_of_table(
     Ok(())
 }
 
-/// Removes up to `n` random members and calls `f` with each. The last one takes the key with it. Returns whether there is a set
-/// still.
+/// What was popped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Popped {
+    /// Members, and there are more.
+    Some,
+    /// All of them, or there was no set.
+    All,
+    /// None: `fits` was false.
+    None,
+}
+
+/// Removes up to `n` random members and calls `f` with each. The last one takes the key with it. They are drawn before: if `fits` returns
+/// false for one of them, none is removed.
 ///
 /// # Errors
 /// As [`super::open_mut`]; the members that `f` was called with are gone.
-pub fn pop(keyspace: &mut Keyspace, db: DbId, key: &[u8], n: usize, f: &mut dyn FnMut(SetMember<'_>)) -> Result<bool> {
+pub fn pop(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    key: &[u8],
+    n: usize,
+    fits: &mut dyn FnMut(SetMember<'_>) -> bool,
+    f: &mut dyn FnMut(SetMember<'_>),
+) -> Result<Popped> {
+    let (mut drawn, mut all_fit) = (MemberBuffer::default(), true);
+    random_members(keyspace, db, key, n, true, &mut |member| {
+        all_fit = all_fit && fits(member);
+        if all_fit {
+            drawn.push(member);
+        }
+    })?;
+    if !all_fit {
+        return Ok(Popped::None);
+    }
     let mut set = SetMut { value: keyspace.open_mut(db, key, ValueType::Set)? };
-    for _ in 0..n {
-        if !set.pop_one(f)? {
-            break;
-        }
+    let len = match set.value.get() {
+        Some(value) => SetValue::read(value.arena(), value.entry())?.len()?,
+        None => return Ok(Popped::All),
+    };
+    if len <= drawn.len() {
+        set.value.count_members(drawn.len() as u64);
+        set.value.delete()?;
+        drawn.iter().for_each(|member| f(SetMember::Bytes(member)));
+        return Ok(Popped::All);
     }
-    Ok(set.value.get().is_some())
-}
-
-impl SetMut<'_> {
-    /// Removes a random member and calls `f` with it; false if there is none.
-    fn pop_one(&mut self, f: &mut dyn FnMut(SetMember<'_>)) -> Result<bool> {
-        let mut rng = self.value.rng().clone();
-        let Some(set) = self.value.get() else { return Ok(false) };
-        let body = SetValue::read(set.arena(), set.entry())?;
-        let len = body.len()?;
-        if len == 0 {
-            return Err(empty());
+    for member in drawn.iter() {
+        // Drawn of this very set; a damaged one may not find it again.
+        if !set.remove(member)? {
+            return Err(StoreError::damaged("a member of a set that is not found"));
         }
-        let index = rng.index(len);
-        match body {
-            SetValue::Ints(ints) => {
-                let number = ints.get(index);
-                self.remove_from_ints(index)?;
-                f(SetMember::Int(number));
-            }
-            SetValue::Packed(bytes) => {
-                let span = packed::spans(bytes)?.nth(index).ok_or_else(empty)??;
-                let member = bytes[span.member.clone()].to_vec();
-                self.remove_from_packed(&span)?;
-                f(SetMember::Bytes(&member));
-            }
-            SetValue::Table(head) => {
-                let item = random_item(self.value.arena(), &head, &mut rng)?.ok_or_else(empty)?;
-                let member = members::read(self.value.arena(), item)?.to_vec();
-                self.remove_from_table(head, item)?;
-                f(SetMember::Bytes(&member));
-            }
-        }
-        *self.value.rng() = rng;
-        Ok(true)
+        f(SetMember::Bytes(member));
     }
+    Ok(if set.value.get().is_some() { Popped::Some } else { Popped::All })
 }

@@ -22,6 +22,8 @@ use super::view::{ZsetValue, ZsetView};
 
 /// With fewer members, or fewer look-ups, a walk costs less than an index.
 const LEAST: usize = 8;
+/// What the entry of a member in an index takes besides the member itself, about.
+const INDEXED_BYTES: usize = 64;
 /// Members in all indexes of a command; operands for which there is no room are walked through.
 const MOST_INDEXED: u64 = 1 << 18;
 
@@ -201,13 +203,14 @@ pub fn combine(
     f: &mut dyn FnMut(f64, &[u8]) -> bool,
 ) -> Result<()> {
     if how == SetOperation::Union {
-        let _ = collect(keyspace, how, aggregate, operands)?.iter().all(|(score, member)| f(score, member));
+        let all = collect(keyspace, how, aggregate, operands, usize::MAX)?.unwrap_or_default();
+        let _ = all.iter().all(|(score, member)| f(score, member));
         return Ok(());
     }
     combine_on(keyspace, how, aggregate, operands, &mut CombinationPosition::default(), f).map(drop)
 }
 
-/// The members of the combination and their scores, in no order.
+/// The members of the combination and their scores, in no order; `None` if collecting them takes more than about so many bytes.
 ///
 /// # Errors
 /// As [`combine`].
@@ -216,16 +219,22 @@ pub fn collect(
     how: SetOperation,
     aggregate: Aggregate,
     operands: &[Operand],
-) -> Result<ScoredMembers> {
+    most_bytes: usize,
+) -> Result<Option<ScoredMembers>> {
     let (mut members, mut index) = (ScoredMembers::default(), MemberIndex::new());
+    let of_index_bytes = if how == SetOperation::Union { INDEXED_BYTES } else { 0 };
+    let mut fits = true;
     combine_on(keyspace, how, aggregate, operands, &mut CombinationPosition::default(), &mut |score, member| {
         match how {
             SetOperation::Union => members.unite(&mut index, aggregate, score, member),
             SetOperation::Intersection | SetOperation::Difference => members.push(score, member),
         }
-        true
+        // An index holds the members once more.
+        let parts = if how == SetOperation::Union { 2 } else { 1 };
+        fits = parts * members.bytes() + members.len() * of_index_bytes <= most_bytes;
+        fits
     })?;
-    Ok(members)
+    Ok(fits.then_some(members))
 }
 
 /// The operands in the order in which Redis adds scores up: smaller ones first.

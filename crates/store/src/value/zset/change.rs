@@ -351,11 +351,12 @@ impl ZsetMut<'_> {
         self.value.set_len(Encoding::PackedZset, len, len)
     }
 
-    /// Calls `f` with up to `count` members from one end on, and takes them away, the one with the lowest score first. Returns how many.
+    /// Calls `f` with up to `count` members from one end on, and takes them away, the one with the lowest score first, unless `f` returns
+    /// false. Returns how many were taken.
     ///
     /// # Errors
     /// As [`ZsetMut::remove_ranks`].
-    pub fn pop(&mut self, from: Direction, count: u64, f: &mut dyn FnMut(f64, &[u8])) -> Result<u64> {
+    pub fn pop(&mut self, from: Direction, count: u64, f: &mut dyn FnMut(f64, &[u8]) -> bool) -> Result<u64> {
         self.removed = 0;
         let Some(body) = self.body()? else { return Ok(0) };
         let arena = self.value.arena();
@@ -368,10 +369,11 @@ impl ZsetMut<'_> {
             Direction::Up => 0..count.min(len),
             Direction::Down => len - count.min(len)..len,
         };
+        let mut takes = true;
         body.range(arena, ranks.clone(), from, &mut |score, member| {
-            f(score, member);
-            true
+            takes = f(score, member);
+            takes
         })?;
-        self.remove_ranks(ranks)
+        if takes { self.remove_ranks(ranks) } else { Ok(0) }
     }
 }

@@ -44,6 +44,11 @@ impl ScoredMembers {
         self.push(score, member);
     }
 
+    /// Memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(self.scored.as_slice())
+    }
+
     /// Members collected.
     pub fn len(&self) -> usize {
         self.scored.len()
@@ -69,7 +74,7 @@ impl ScoredMembers {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() + size_of_val(self.scored.as_slice()) >= AT_ONCE_BYTES
+        self.bytes() >= AT_ONCE_BYTES
     }
 
     pub(super) fn clear(&mut self) {
