@@ -158,7 +158,7 @@ fn start_sizer(shared: &Arc<PoolState>, tier: &Arc<SecondTier>) -> Result<TierSi
         return TierSizer::start(greet, move || split.look());
     }
     let tier = Arc::clone(tier);
-    TierSizer::start(greet, move || tier.resize())
+    TierSizer::start(greet, move || tier.look())
 }
 
 fn depth(depth: &DepthCounter) -> DepthStats {

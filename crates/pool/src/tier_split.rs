@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use quire_sys::pressure::MemoryInfo;
+use quire_sys::pressure::{MemoryInfo, processor_stalled_us};
 
 use crate::pool_state::PoolState;
 use crate::reclaim;
@@ -33,6 +33,7 @@ impl TierSplit {
 
     /// Looks at what was hit since the last look, moves memory if it is worth it, and fits the second tier to the memory that there is.
     pub(crate) fn look(&mut self) {
+        self.tier.note_processors(processor_stalled_us());
         self.look_at(&MemoryInfo::now());
     }
 
@@ -113,6 +114,7 @@ mod tests {
     const BUDGET_PAGES: usize = 256;
     const PLENTY: MemoryInfo = MemoryInfo {
         stalled_percent: None,
+        stalled_us: Some(0),
         available_bytes: Some(1 << 40),
         total_bytes: None,
         group_left_bytes: None,
@@ -237,9 +239,8 @@ mod tests {
     fn what_there_is_no_memory_for_in_the_second_tier_is_the_first_s_until_there_is() {
         let mut divided = divided(BUDGET_PAGES);
         divided.fill();
-        let stalled = MemoryInfo { stalled_percent: Some(50.0), ..PLENTY };
-        for _ in 0..BUDGET_PAGES {
-            divided.split.look_at(&stalled);
+        for looks in 1..=BUDGET_PAGES as u64 {
+            divided.split.look_at(&MemoryInfo { stalled_us: Some(looks * 1_000_000_000), ..PLENTY });
             assert_eq!(divided.tier_bytes(), divided.second_pages() * PAGE);
         }
         assert_eq!((divided.second_pages(), divided.shared.credits.total()), (0, BUDGET_PAGES));

@@ -12,6 +12,9 @@ const BUFFER_BYTES: usize = 8 << 10;
 pub struct MemoryInfo {
     /// Share of the last ten seconds in which some task waited for memory, in percent.
     pub stalled_percent: Option<f32>,
+    /// Time since the start of the machine in which some task waited for memory, in microseconds. Two readings tell what was between them,
+    /// where the average of ten seconds goes on for seconds after the end of a shortage.
+    pub stalled_us: Option<u64>,
     /// Bytes that could be had without swapping.
     pub available_bytes: Option<u64>,
     /// Bytes of memory of the machine.
@@ -26,14 +29,15 @@ impl MemoryInfo {
     /// Reads all of it.
     pub fn now() -> Self {
         let mut buffer = [0; BUFFER_BYTES];
-        let stalled_percent = read(b"/proc/pressure/memory\0", &mut buffer).and_then(stalled);
+        let stalls = read(b"/proc/pressure/memory\0", &mut buffer);
+        let (stalled_percent, stalled_us) = (stalls.and_then(stalled), stalls.and_then(stalled_total));
         let (mut available_bytes, mut total_bytes) = (None, None);
         if let Some(text) = read(b"/proc/meminfo\0", &mut buffer) {
             available_bytes = field(text, b"MemAvailable:").map(|kib| kib * 1024);
             total_bytes = field(text, b"MemTotal:").map(|kib| kib * 1024);
         }
         let (group_left_bytes, group_limit_bytes) = group_memory().unzip();
-        Self { stalled_percent, available_bytes, total_bytes, group_left_bytes, group_limit_bytes }
+        Self { stalled_percent, stalled_us, available_bytes, total_bytes, group_left_bytes, group_limit_bytes }
     }
 
     /// Bytes that there are at most, used or not: the machine's, or the group's if it may take less.
@@ -59,11 +63,26 @@ pub fn processor_stalled_percent() -> Option<f32> {
     read(b"/proc/pressure/cpu\0", &mut buffer).and_then(stalled)
 }
 
+/// Time since the start of the machine in which some task waited for a processor, in microseconds; `None` when not known.
+pub fn processor_stalled_us() -> Option<u64> {
+    let mut buffer = [0; 512];
+    read(b"/proc/pressure/cpu\0", &mut buffer).and_then(stalled_total)
+}
+
 /// `some avg10=0.12 avg60=…` of the first line.
 fn stalled(text: &[u8]) -> Option<f32> {
+    std::str::from_utf8(some(text, b"avg10=")?).ok()?.parse().ok()
+}
+
+/// The same line's `total=`.
+fn stalled_total(text: &[u8]) -> Option<u64> {
+    number(some(text, b"total=")?)
+}
+
+/// The word after `name` in the line of stalls of some tasks.
+fn some<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let line = text.split(|&byte| byte == b'\n').find(|line| line.starts_with(b"some "))?;
-    let word = line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(b"avg10="))?;
-    std::str::from_utf8(word).ok()?.parse().ok()
+    line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(name))
 }
 
 /// The number after `name` at the start of a line.
@@ -152,13 +171,16 @@ mod tests {
         assert!(memory.obtainable_bytes().unwrap() > 0);
         assert!(processor_stalled_percent().is_none_or(|percent| (0.0..=100.0).contains(&percent)));
         assert_eq!(memory.available_bytes.map(|bytes| bytes > 0), Some(true));
+        assert_eq!(memory.stalled_us.is_some(), memory.stalled_percent.is_some());
+        assert!(MemoryInfo::now().stalled_us >= memory.stalled_us);
     }
 
     #[test]
     fn files_of_the_kernel_are_understood() {
         let text = b"some avg10=1.25 avg60=0.50 avg300=0.10 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n";
         assert_eq!(stalled(text), Some(1.25));
-        assert_eq!(stalled(b"nothing"), None);
+        assert_eq!(stalled_total(text), Some(12));
+        assert_eq!((stalled(b"nothing"), stalled_total(b"nothing")), (None, None));
         assert_eq!(field(b"MemTotal:  16 kB\nMemAvailable:    7 kB\n", b"MemAvailable:"), Some(7));
         assert_eq!(number(b"max\n"), None);
         let memory = MemoryInfo { available_bytes: Some(9), group_left_bytes: Some(4), ..MemoryInfo::default() };

@@ -1,11 +1,13 @@
 //! How pages are stored in the second tier: compressed where that pays, as they are otherwise.
 //!
 //! Relies on a page's compressed bytes always being fewer than its own, so that the length alone says which it is. Decoding takes no
-//! memory, since it happens in signal handlers, too: what zstd needs for it is allocated with the shard.
+//! memory, since it happens in signal handlers, too: what zstd needs for it is allocated with the shard. Encoding takes memory once for
+//! each thread that evicts at the same time as others: an encoder and its buffers are used again.
 
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound};
@@ -89,27 +91,57 @@ fn zstd_encoder() -> Option<CCtx<'static>> {
 }
 
 /// Memory for compressing pages one after the other.
-pub(super) struct PageEncoder<'a> {
+pub(super) struct PageEncoder {
     state: EncoderState,
-    history: &'a CompressionHistory,
-    output: Vec<u8>,
+    output: Box<[u8]>,
 }
 
-impl<'a> PageEncoder<'a> {
-    pub(super) fn new(compression: TierCompression, history: &'a CompressionHistory) -> Self {
-        Self { state: EncoderState::new(compression), history, output: Vec::new() }
+impl PageEncoder {
+    fn new(compression: TierCompression, page_bytes: usize) -> Self {
+        let state = EncoderState::new(compression);
+        let output = vec![0; state.most_bytes(page_bytes)].into();
+        Self { state, output }
     }
 
     /// The bytes to be stored for `page`: compressed if that saves an eighth, else `page` itself.
-    pub(super) fn encode<'b>(&'b mut self, page: &'b [u8]) -> &'b [u8] {
-        if matches!(self.state, EncoderState::None) || !self.history.is_worth_trying() {
+    pub(super) fn encode<'b>(&'b mut self, history: &CompressionHistory, page: &'b [u8]) -> &'b [u8] {
+        if matches!(self.state, EncoderState::None) || !history.is_worth_trying() {
             return page;
         }
-        self.output.resize(self.state.most_bytes(page.len()), 0);
         let packed = self.state.compress(page, &mut self.output);
         let saving = packed.filter(|len| (1..=page.len() / 8 * 7).contains(len));
-        self.history.note(saving.is_some());
+        history.note(saving.is_some());
         saving.map_or(page, |len| &self.output[..len])
+    }
+}
+
+/// The encoders of a tier: as many as there were threads that encoded at one time.
+pub(super) struct EncoderPool {
+    compression: TierCompression,
+    page_bytes: usize,
+    idle: Mutex<Vec<PageEncoder>>,
+}
+
+impl fmt::Debug for EncoderPool {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("EncoderPool").field("compression", &self.compression).finish_non_exhaustive()
+    }
+}
+
+impl EncoderPool {
+    /// For pages of `page_bytes`.
+    pub(super) fn new(compression: TierCompression, page_bytes: usize) -> Self {
+        Self { compression, page_bytes, idle: Mutex::default() }
+    }
+
+    /// Lends an encoder to `work`.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut PageEncoder) -> T) -> T {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = idle().pop();
+        let mut encoder = found.unwrap_or_else(|| PageEncoder::new(self.compression, self.page_bytes));
+        let result = work(&mut encoder);
+        idle().push(encoder);
+        result
     }
 }
 
@@ -175,10 +207,10 @@ mod tests {
             page[..noisy].copy_from_slice(&noise(seed, noisy));
             let history = CompressionHistory::default();
             for compression in [TierCompression::Lz4, TierCompression::Zstd, TierCompression::None] {
-                let mut encoder = PageEncoder::new(compression, &history);
+                let mut encoder = PageEncoder::new(compression, len);
                 let mut decoder = PageDecoder::new(compression).unwrap();
                 for _ in 0..2 {
-                    let stored = encoder.encode(&page);
+                    let stored = encoder.encode(&history, &page);
                     prop_assert!(stored.len() <= page.len());
                     let mut found = vec![1; len];
                     prop_assert!(decoder.decode(stored, &mut found));
@@ -202,7 +234,7 @@ mod tests {
         let printable: Vec<u8> = noise(5, 4096).into_iter().map(|byte| b' ' + (byte & 63)).collect();
         let stored = |compression| {
             let history = CompressionHistory::default();
-            PageEncoder::new(compression, &history).encode(&printable).len()
+            PageEncoder::new(compression, 4096).encode(&history, &printable).len()
         };
         assert_eq!(stored(TierCompression::Lz4), 4096);
         // Six bits of eight, and the table of the code.
@@ -212,14 +244,27 @@ mod tests {
     #[test]
     fn pages_that_do_not_compress_are_tried_seldom_until_one_does() {
         let history = CompressionHistory::default();
-        let mut encoder = PageEncoder::new(TierCompression::Lz4, &history);
+        let mut encoder = PageEncoder::new(TierCompression::Lz4, 4096);
         let (poor, good) = (noise(1, 4096), vec![3; 4096]);
         for _ in 0..POOR_PAGES {
-            assert_eq!(encoder.encode(&poor).len(), 4096);
+            assert_eq!(encoder.encode(&history, &poor).len(), 4096);
         }
-        let stored: Vec<usize> = (0..2 * TRIED_PART).map(|_| encoder.encode(&good).len()).collect();
+        let stored: Vec<usize> = (0..2 * TRIED_PART).map(|_| encoder.encode(&history, &good).len()).collect();
         let first = stored.iter().position(|&len| len < 4096).unwrap();
         assert_eq!(first, TRIED_PART as usize - 1);
         assert!(stored[first..].iter().all(|&len| len < 4096), "from the first one on all are tried");
+    }
+
+    #[test]
+    fn an_encoder_is_used_again_and_there_are_as_many_as_threads_encode_at_a_time() {
+        let pool = EncoderPool::new(TierCompression::Zstd, 4096);
+        let place = |encoder: &mut PageEncoder| encoder.output.as_ptr();
+        let first = pool.with(place);
+        assert_eq!(pool.with(place), first);
+        pool.with(|one| {
+            assert_eq!(place(one), first);
+            assert_ne!(pool.with(place), first);
+        });
+        assert_eq!(pool.idle.lock().unwrap().len(), 2);
     }
 }

@@ -14,6 +14,7 @@ mod shard;
 mod sizer;
 mod sizing;
 mod split;
+mod stall_meter;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -23,20 +24,21 @@ use std::time::Instant;
 
 use quire_rng::SplitMix64;
 use quire_sys::mem::PAGE_SIZE;
-use quire_sys::pressure::MemoryInfo;
+use quire_sys::pressure::{MemoryInfo, processor_stalled_us};
 
 use crate::cache_padded::CachePadded;
 use crate::config::{LEAST_TIER_PAGES, TierConfig, TierSize};
 use crate::error::PoolError;
 
 use admission::Admission;
-use codec::{CompressionHistory, PageDecoder, PageEncoder};
+use codec::{CompressionHistory, EncoderPool, PageDecoder};
 pub(crate) use key::{MOST_MAPS, PageKey};
 use memory::ShardMemory;
 pub(crate) use shard::TierLookup;
 use shard::{BorderCounts, MOST_SHARD_BYTES, TierShard};
 pub(crate) use sizer::TierSizer;
 pub(crate) use split::{BorderHits, MemorySplit};
+use stall_meter::StallMeter;
 
 /// Most bytes of a segment: what is freed, emptied and filled together.
 const MOST_SEGMENT_BYTES: usize = 256 << 10;
@@ -49,6 +51,8 @@ const ENTRIES_PER_PAGE: usize = 3;
 
 /// Places of a shard's index that are counted under its lock at a time.
 const COUNTED_TOGETHER: usize = 4096;
+/// Processors are scarce while some thread waits for one for more than this share of the time.
+const SCARCE_PERCENT: f64 = 50.0;
 
 /// What has become of a batch of victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +120,10 @@ pub(crate) struct SecondTier {
     /// The kernel doesn't take the tier's memory for memory that it may have back.
     is_refused: AtomicBool,
     history: CompressionHistory,
+    encoders: EncoderPool,
     admission: Admission,
+    /// Of memory, and of processors.
+    stalls: [Mutex<StallMeter>; 2],
     /// Since the last look at hits at the border.
     border: Mutex<SeenBorder>,
     /// Of the checksums.
@@ -167,7 +174,9 @@ impl SecondTier {
             limit_bytes: AtomicUsize::new(shards * segments * segment_bytes),
             is_refused: AtomicBool::new(false),
             history: CompressionHistory::default(),
-            admission: Admission::new(config.is_adaptive),
+            encoders: EncoderPool::new(config.compression, page_bytes),
+            admission: Admission::new(config.is_adaptive, shards * segments * segment_bytes / page_bytes),
+            stalls: Default::default(),
             border: Mutex::default(),
             seed,
             config,
@@ -193,29 +202,22 @@ impl SecondTier {
         }
         let begun = Instant::now();
         let mut stored_bytes = 0;
-        let mut encoder = PageEncoder::new(self.config.compression, &self.history);
-        for (key, version, bytes) in pages {
-            if self.lock(key).keep(key, version) {
-                batch.kept += 1;
-                continue;
-            }
-            // Not under the lock: it is the longest part.
-            let stored = encoder.encode(bytes);
-            let checksum = key.checksum(self.seed, stored);
-            let inserted = self.lock(key).insert(key, version, checksum, stored);
-            match inserted {
-                Ok(true) => {
+        self.encoders.with(|encoder| {
+            for (key, version, bytes) in pages {
+                if self.lock(key).keep(key, version) {
+                    batch.kept += 1;
+                    continue;
+                }
+                // Not under the lock: it is the longest part.
+                let stored = encoder.encode(&self.history, bytes);
+                if self.insert(key, version, stored) {
                     batch.copied += 1;
                     stored_bytes += stored.len();
-                }
-                Ok(false) => batch.declined += 1,
-                Err(error) => {
-                    tracing::warn!(%error, "there is no second tier: its memory can't be given to the kernel");
-                    self.close();
+                } else {
                     batch.declined += 1;
                 }
             }
-        }
+        });
         let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.admission.stored(batch.copied, took_ns);
         if self.config.size == TierSize::AutoSplit {
@@ -226,6 +228,17 @@ impl SecondTier {
         batch
     }
 
+    /// Puts a page's bytes, as they are stored, into its shard; whether there is room.
+    fn insert(&self, key: PageKey, version: u32, stored: &[u8]) -> bool {
+        let checksum = key.checksum(self.seed, stored);
+        let inserted = self.lock(key).insert(key, version, checksum, stored);
+        inserted.unwrap_or_else(|error| {
+            tracing::warn!(%error, "there is no second tier: its memory can't be given to the kernel");
+            self.close();
+            false
+        })
+    }
+
     /// Copies the bytes of a page into `into` if they are here; the page is being read, at `version`. With `may_wait` the caller may wait
     /// for other threads that use the shard; a signal handler may not.
     pub(crate) fn take(&self, key: PageKey, version: u32, into: &mut [u8], may_wait: bool) -> TierLookup {
@@ -233,15 +246,19 @@ impl SecondTier {
             let begun = Instant::now();
             let found = self.lock(key).take(key, version, into);
             if found == TierLookup::Hit {
-                self.admission.took(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+                self.admission.took(Some(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)));
             }
             return found;
         }
-        match self.shard(key).try_lock() {
+        let found = match self.shard(key).try_lock() {
             Ok(mut shard) => shard.take(key, version, into),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(key, version, into),
             Err(TryLockError::WouldBlock) => TierLookup::Busy,
+        };
+        if found == TierLookup::Hit {
+            self.admission.took(None);
         }
+        found
     }
 
     /// Whether the bytes of a page that is absent at `version` are probably here.
@@ -254,16 +271,29 @@ impl SecondTier {
         self.admission.read(pages, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Grows or shrinks to what memory is there.
-    pub(crate) fn resize(&self) {
+    /// Looks at what is scarce: grows or shrinks to what memory is there, and notes whether threads wait for processors.
+    pub(crate) fn look(&self) {
+        self.note_processors(processor_stalled_us());
         self.resize_to(&MemoryInfo::now());
     }
 
-    /// As [`SecondTier::resize`], with the memory of `now`.
+    /// Threads have waited for processors for so long since the machine's start.
+    pub(crate) fn note_processors(&self, stalled_us: Option<u64>) {
+        let percent = self.stalled_percent(1, stalled_us);
+        self.admission.set_processor_scarce(percent.is_some_and(|percent| percent > SCARCE_PERCENT));
+    }
+
+    /// Grows or shrinks to the memory of `now`.
     pub(crate) fn resize_to(&self, now: &MemoryInfo) {
+        let stalled_percent = self.stalled_percent(0, now.stalled_us);
         let segments: usize = self.each().map(|shard| shard.held_segments()).sum();
-        let target = sizing::target_bytes(self.capacity_bytes, segments * self.segment_bytes, now);
+        let target = sizing::target_bytes(self.capacity_bytes, segments * self.segment_bytes, now, stalled_percent);
         self.set_limit(target);
+    }
+
+    fn stalled_percent(&self, meter: usize, total_us: Option<u64>) -> Option<f64> {
+        let mut meter = self.stalls[meter].lock().unwrap_or_else(PoisonError::into_inner);
+        meter.percent(Instant::now(), total_us)
     }
 
     fn bounds(&self) -> MutexGuard<'_, TierBounds> {

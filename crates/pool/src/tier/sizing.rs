@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 64 << 30;
 /// Of what can be had, a part is left to others: one in so many.
 const LEFT_PART: u64 = 4;
 /// Tasks that wait for memory for more than this share of the time are a sign of pressure.
-const STALLED_PERCENT: f32 = 5.0;
+const STALLED_PERCENT: f64 = 5.0;
 
 /// Bytes that the tier has addresses and an index for; 0 for no tier.
 pub(super) fn capacity_bytes(size: TierSize, budget_bytes: usize, now: &MemoryInfo) -> usize {
@@ -31,13 +31,18 @@ pub(super) fn capacity_bytes(size: TierSize, budget_bytes: usize, now: &MemoryIn
     bytes.min(MOST_BYTES).min(physical)
 }
 
-/// Bytes that the tier may hold now, of which it holds `held_bytes`.
-pub(super) fn target_bytes(capacity_bytes: usize, held_bytes: usize, now: &MemoryInfo) -> usize {
+/// Bytes that the tier may hold now, of which it holds `held_bytes`. Tasks have waited for memory for `stalled_percent` of the last period.
+pub(super) fn target_bytes(
+    capacity_bytes: usize,
+    held_bytes: usize,
+    now: &MemoryInfo,
+    stalled_percent: Option<f64>,
+) -> usize {
     let mut target = capacity_bytes;
     if let Some(bytes) = now.obtainable_bytes() {
         target = target.min(usize::try_from(bytes - bytes / LEFT_PART).unwrap_or(usize::MAX));
     }
-    if now.stalled_percent.is_some_and(|percent| percent > STALLED_PERCENT) {
+    if stalled_percent.is_some_and(|percent| percent > STALLED_PERCENT) {
         target = target.min(held_bytes - held_bytes / 8);
     }
     target
@@ -75,12 +80,13 @@ mod tests {
 
     #[test]
     fn the_target_follows_what_can_be_had_and_falls_while_tasks_wait_for_memory() {
-        assert_eq!(target_bytes(100 * MIB, 0, &memory(1 << 40)), 100 * MIB);
-        assert_eq!(target_bytes(100 * MIB, 90 * MIB, &memory(40 << 20)), 30 * MIB);
-        assert_eq!(target_bytes(100 * MIB, 90 * MIB, &MemoryInfo::default()), 100 * MIB, "not known to be short");
+        let target = |held_bytes, now: &MemoryInfo| target_bytes(100 * MIB, held_bytes, now, Some(1.0));
+        assert_eq!(target(0, &memory(1 << 40)), 100 * MIB);
+        assert_eq!(target(90 * MIB, &memory(40 << 20)), 30 * MIB);
+        assert_eq!(target(90 * MIB, &MemoryInfo::default()), 100 * MIB, "not known to be short");
         let group = MemoryInfo { group_left_bytes: Some(8 << 20), ..memory(1 << 40) };
-        assert_eq!(target_bytes(100 * MIB, 90 * MIB, &group), 6 * MIB);
-        let stalled = MemoryInfo { stalled_percent: Some(20.0), ..memory(1 << 40) };
-        assert_eq!(target_bytes(100 * MIB, 80 * MIB, &stalled), 70 * MIB);
+        assert_eq!(target(90 * MIB, &group), 6 * MIB);
+        assert_eq!(target_bytes(100 * MIB, 80 * MIB, &memory(1 << 40), Some(20.0)), 70 * MIB);
+        assert_eq!(target_bytes(100 * MIB, 80 * MIB, &memory(1 << 40), None), 100 * MIB, "not known to stall");
     }
 }
