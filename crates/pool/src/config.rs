@@ -123,7 +123,9 @@ impl Default for PoolConfig {
 }
 
 /// Most pages evicted together: what one call to the system takes.
-const MOST_EVICTED: usize = 512;
+pub(crate) const MOST_EVICTED: usize = 512;
+/// Fewer pages than this are no pool.
+pub(crate) const LEAST_PAGES: usize = 4;
 /// A shard smaller than this has too few pages to choose from.
 const LEAST_SHARD_PAGES: usize = 256;
 /// Fewer pages than this are no order of recency.
@@ -141,7 +143,7 @@ impl PoolConfig {
             return Err(PoolError::Config("`page_bytes` must be 4096, 16384 or 65536"));
         }
         let pages = self.budget_pages();
-        if pages < 4 {
+        if pages < LEAST_PAGES {
             return Err(PoolError::Config("`budget_bytes` must be at least four pages"));
         }
         if !(1..=100).contains(&self.dirty_percent) {

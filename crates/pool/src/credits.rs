@@ -12,7 +12,8 @@ use crate::cache_padded::{CachePadded, slot};
 #[derive(Debug)]
 pub(crate) struct CreditPool {
     free: Box<[CachePadded<AtomicUsize>]>,
-    total: usize,
+    /// With those that are withheld.
+    total: AtomicUsize,
     /// Credits that no page can have for now. One thread at a time changes it.
     withheld: AtomicUsize,
 }
@@ -23,12 +24,33 @@ impl CreditPool {
         let cores = cores.max(1);
         let part = |core: usize| total / cores + usize::from(core < total % cores);
         let free = (0..cores).map(|core| CachePadded(AtomicUsize::new(part(core)))).collect();
-        Self { free, total, withheld: AtomicUsize::new(0) }
+        Self { free, total: AtomicUsize::new(total), withheld: AtomicUsize::new(0) }
     }
 
     /// All that pages can have, free or not.
     pub(crate) fn total(&self) -> usize {
-        self.total - self.withheld()
+        self.total.load(Ordering::Relaxed) - self.withheld()
+    }
+
+    /// Makes `count` more.
+    pub(crate) fn grow(&self, count: usize) {
+        self.total.fetch_add(count, Ordering::Relaxed);
+        self.give(count);
+    }
+
+    /// Takes up to `count` free ones out of the pool; returns how many.
+    pub(crate) fn shrink(&self, count: usize) -> usize {
+        let taken = self.take_free(count);
+        self.total.fetch_sub(taken, Ordering::Relaxed);
+        taken
+    }
+
+    fn take_free(&self, count: usize) -> usize {
+        let mut taken = 0;
+        for free in &self.free {
+            taken += take_up_to(free, |_| count - taken);
+        }
+        taken
     }
 
     /// Those that no page can have for now.
@@ -38,10 +60,7 @@ impl CreditPool {
 
     /// Withholds up to `count` free ones; returns how many.
     pub(crate) fn withhold(&self, count: usize) -> usize {
-        let mut taken = 0;
-        for free in &self.free {
-            taken += take_up_to(free, |_| count - taken);
-        }
+        let taken = self.take_free(count);
         self.withheld.fetch_add(taken, Ordering::Relaxed);
         taken
     }

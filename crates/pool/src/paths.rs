@@ -5,6 +5,7 @@
 //! absent from the pool and in the second tier is on the device, too: only clean pages are evicted, so every way back brings the same
 //! bytes, and a look that is given up costs a read and nothing else.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use quire_device::DeviceError;
@@ -34,7 +35,7 @@ impl WritePath {
 
 /// The tier that pages of the map go to.
 fn tier_of<'a>(shared: &'a PoolState, map: &MappedFile) -> Option<&'a SecondTier> {
-    shared.tier.as_deref().filter(|_| map.options.use_tier && map.number < MOST_MAPS)
+    shared.tier().filter(|_| map.options.use_tier && map.number < MOST_MAPS).map(Arc::as_ref)
 }
 
 /// Whether pages of the map go to a second tier.

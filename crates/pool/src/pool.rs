@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use quire_device::Device;
 
-use crate::config::{MapOptions, PoolConfig, TierSize};
+use crate::config::{LEAST_PAGES, MapOptions, PoolConfig, TierConfig, TierSize};
 use crate::counters::{DepthCounter, PoolCounter, WaitCause};
 use crate::error::PoolError;
 use crate::map::Map;
@@ -24,8 +24,8 @@ use crate::writers;
 pub struct Pool {
     shared: Arc<PoolState>,
     writers: Mutex<Vec<JoinHandle<()>>>,
-    /// Ends with the pool.
-    _tier_sizer: Option<TierSizer>,
+    /// Ends with the pool. Held while a second tier is made.
+    tier_sizer: Mutex<Option<TierSizer>>,
 }
 
 impl fmt::Debug for Pool {
@@ -41,9 +41,9 @@ impl Pool {
     /// [`PoolError::Config`], or [`PoolError::Thread`].
     pub fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         let shared = Arc::new(PoolState::new(config.settle()?)?);
-        let sizer = shared.tier.as_ref().map(|tier| start_sizer(&shared, tier)).transpose()?;
+        let sizer = shared.tier().map(|tier| start_sizer(&shared, tier)).transpose()?;
         let writers = writers::start(&shared)?;
-        Ok(Arc::new(Self { shared, writers: Mutex::new(writers), _tier_sizer: sizer }))
+        Ok(Arc::new(Self { shared, writers: Mutex::new(writers), tier_sizer: Mutex::new(sizer) }))
     }
 
     /// Maps a file, whole. The same file must not be mapped twice at a time: neither map would know what the other changes.
@@ -53,7 +53,10 @@ impl Pool {
     pub fn map(self: &Arc<Self>, device: Arc<dyn Device>, options: MapOptions) -> Result<Map, PoolError> {
         let shared = &self.shared;
         let counters = Arc::clone(&shared.counters);
-        let mapped = Arc::new(MappedFile::new(device, &options, &shared.config, counters, shared.next_map())?);
+        // The budget may have another size by now.
+        let budget_bytes = shared.credits.total() * shared.config.page_bytes;
+        let config = PoolConfig { budget_bytes, ..shared.config.clone() };
+        let mapped = Arc::new(MappedFile::new(device, &options, &config, counters, shared.next_map())?);
         shared.add_map(Arc::clone(&mapped));
         Ok(Map::new(Arc::clone(shared), mapped, Arc::clone(self) as Arc<dyn Send + Sync>))
     }
@@ -63,10 +66,66 @@ impl Pool {
         reclaim::evict(&self.shared, pages)
     }
 
+    /// Gives the pool another budget, as far as pages can be evicted for that at once: those that are dirty, or held by guards, stay. Returns
+    /// the budget's bytes then. Address space, shards and limits of leases stay as they were made.
+    ///
+    /// # Errors
+    /// [`PoolError::Config`]: fewer than four pages, or a budget that both tiers share.
+    pub fn set_budget(&self, bytes: usize) -> Result<usize, PoolError> {
+        self.check_apart()?;
+        let page_bytes = self.page_bytes();
+        let pages = bytes / page_bytes;
+        if pages < LEAST_PAGES {
+            return Err(PoolError::Config("`budget_bytes` must be at least four pages"));
+        }
+        Ok(self.shared.resize(pages) * page_bytes)
+    }
+
+    /// Lets the second tier have up to `bytes`, beside the budget; 0 ends its use. A pool that was made without one gets one. Returns the bytes
+    /// that it may hold now: fewer where there is less memory, or where the tier was made for less.
+    ///
+    /// # Errors
+    /// [`PoolError::Config`] for a budget that both tiers share, [`PoolError::Memory`] and [`PoolError::Thread`].
+    pub fn set_tier(&self, bytes: usize) -> Result<usize, PoolError> {
+        self.check_apart()?;
+        let mut sizer = self.tier_sizer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tier) = self.shared.tier() {
+            return Ok(tier.allow(bytes));
+        }
+        let PoolConfig { tier: config, page_bytes, .. } = self.shared.config;
+        let budget_bytes = self.shared.credits.total() * page_bytes;
+        // Room to grow later costs addresses only.
+        let roomy = bytes.max(SecondTier::usual_bytes(budget_bytes));
+        let make = |bytes| SecondTier::new(TierConfig { size: TierSize::Bytes(bytes), ..config }, budget_bytes, page_bytes);
+        let made = if bytes == 0 { None } else { make(roomy).or_else(|_| make(bytes))? };
+        let Some(tier) = made.map(Arc::new) else { return Ok(0) };
+        let limit_bytes = tier.allow(bytes);
+        *sizer = Some(start_sizer(&self.shared, &tier)?);
+        self.shared.add_tier(&tier);
+        Ok(limit_bytes)
+    }
+
+    fn check_apart(&self) -> Result<(), PoolError> {
+        if self.shared.config.tier.size == TierSize::AutoSplit {
+            return Err(PoolError::Config("both tiers share the budget, and its size stays"));
+        }
+        Ok(())
+    }
+
+    /// Bytes that pages may have, those of the second tier not included.
+    pub fn budget_bytes(&self) -> usize {
+        self.shared.credits.total() * self.page_bytes()
+    }
+
+    /// Bytes that the second tier may hold now; 0 if there is none.
+    pub fn tier_limit_bytes(&self) -> usize {
+        self.shared.tier().map_or(0, |tier| tier.limit_bytes())
+    }
+
     /// Has the second tier hold no more than about `bytes` until it is next fitted to the memory that there is; what is too much goes
     /// at once.
     pub fn shrink_tier(&self, bytes: usize) {
-        if let Some(tier) = &self.shared.tier {
+        if let Some(tier) = self.shared.tier() {
             tier.set_limit(bytes);
         }
     }
@@ -74,7 +133,7 @@ impl Pool {
     /// Takes one page in `one_in` of the second tier's memory, drawn by lot, as the kernel does under pressure; how many. For tests.
     #[doc(hidden)]
     pub fn take_back_tier_memory(&self, seed: u64, one_in: u64) -> usize {
-        self.shared.tier.as_ref().map_or(0, |tier| tier.take_back(seed, one_in))
+        self.shared.tier().map_or(0, |tier| tier.take_back(seed, one_in))
     }
 
     /// Bytes of a page.
@@ -84,7 +143,7 @@ impl Pool {
 
     /// What the second tier holds now; all zero if there is none. Looks at every entry that it has, in parts, so not many times a second.
     pub fn tier_stats(&self) -> TierStats {
-        self.shared.tier.as_ref().map(|tier| tier.stats()).unwrap_or_default()
+        self.shared.tier().map(|tier| tier.stats()).unwrap_or_default()
     }
 
     /// The pool's figures so far.

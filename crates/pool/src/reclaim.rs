@@ -82,7 +82,7 @@ pub(crate) fn credit_at_once<'a>(shared: &'a PoolState, map: &MappedFile, page: 
 
 /// Evicts a batch for a page of `map`: from the map that is furthest above its share, or else from `map` itself.
 pub(crate) fn evict_for(shared: &PoolState, map: &MappedFile, page: u64) -> usize {
-    let wanted = shared.config.evict_pages;
+    let wanted = shared.evict_pages();
     let home = map.shard_of(page);
     for (rich, excess) in rich_maps(shared) {
         let went = evict_from(shared, &rich, home, wanted.min(excess));
@@ -108,13 +108,13 @@ fn rich_maps(shared: &PoolState) -> Vec<(Arc<MappedFile>, usize)> {
 
 /// Evicts a batch from whatever map has something.
 fn evict_anywhere(shared: &PoolState) -> usize {
-    let wanted = shared.config.evict_pages;
+    let wanted = shared.evict_pages();
     shared.maps().iter().map(|map| evict_from(shared, map, 0, wanted)).find(|&went| went > 0).unwrap_or(0)
 }
 
 /// Takes a batch of pages from a second tier that has a part of the budget. Returns how many came.
 pub(crate) fn evict_from_tier(shared: &PoolState) -> usize {
-    shared.take_from_tier(shared.config.evict_pages)
+    shared.take_from_tier(shared.evict_pages())
 }
 
 /// Evicts up to `pages` clean pages, of maps above their share before others. From call to call maps take turns, and so do the shards of a

@@ -137,7 +137,7 @@ mod tests {
         let tier = TierConfig { size, compression: TierCompression::None, is_adaptive: false, ..TierConfig::default() };
         let config = PoolConfig { budget_bytes: budget_pages * PAGE, shards, tier, ..PoolConfig::default() };
         let shared = Arc::new(PoolState::new(config.settle().unwrap()).unwrap());
-        let tier = Arc::clone(shared.tier.as_ref().unwrap());
+        let tier = Arc::clone(shared.tier().unwrap());
         tier.resize_to(&PLENTY);
         let split = TierSplit::new(&shared, &tier);
         let memory = MemoryDirectory::with_file("pages", &vec![1; 2 * budget_pages * PAGE]);

@@ -70,7 +70,7 @@ impl Writer<'_> {
             // Pages that are written while threads wait for memory are victims: they go as soon as they are clean.
             let is_memory_low = shared.pressure.is_memory_low();
             let path = if is_memory_low { WritePath::EvictDirty } else { WritePath::Direct };
-            let wanted = if is_memory_low && !is_writing { shared.config.evict_pages } else { excess };
+            let wanted = if is_memory_low && !is_writing { shared.evict_pages() } else { excess };
             if wanted == 0 || self.write(wanted, path) == 0 {
                 is_writing = false;
                 shared.pressure.wanted.wait(seen, None);

@@ -9,6 +9,11 @@ pub fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Bytes of addresses that this process may have (`ulimit -v`); `None` without a limit.
+pub fn address_space() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
 /// Raises the number of files that may be open to `wanted` if the hard limit allows; returns what holds now.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);

@@ -84,6 +84,13 @@ impl EvictionPolicy for S3Fifo {
                 if is_small_full || self.main.is_empty() { self.step_small(pages) } else { self.step_main(pages) };
             left -= usize::from(went);
         }
+        // All of the main queue is in use: the small one gives what it has, although it is small.
+        for _ in 0..self.small.len() {
+            if left == 0 {
+                return;
+            }
+            left -= usize::from(self.step_small(pages));
+        }
     }
 
     fn len(&self) -> usize {

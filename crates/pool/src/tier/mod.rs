@@ -104,6 +104,8 @@ struct TierBounds {
     memory_bytes: usize,
     /// Its part of a budget that it shares with the first tier.
     share_bytes: usize,
+    /// What the program lets it have.
+    allowed_bytes: usize,
 }
 
 /// The second tier of a pool.
@@ -170,6 +172,7 @@ impl SecondTier {
             bounds: Mutex::new(TierBounds {
                 memory_bytes: usize::MAX,
                 share_bytes: if config.size == TierSize::AutoSplit { 0 } else { usize::MAX },
+                allowed_bytes: usize::MAX,
             }),
             limit_bytes: AtomicUsize::new(shards * segments * segment_bytes),
             is_refused: AtomicBool::new(false),
@@ -185,6 +188,11 @@ impl SecondTier {
         Ok(Some(tier))
     }
 
+    /// Bytes of a tier whose size is not chosen, beside a first one of `budget_bytes`.
+    pub(crate) fn usual_bytes(budget_bytes: usize) -> usize {
+        sizing::capacity_bytes(TierSize::Auto, budget_bytes, &MemoryInfo::now())
+    }
+
     fn shard(&self, key: PageKey) -> &Mutex<TierShard> {
         &self.shards[(key.hash() >> 58) as usize & (self.shards.len() - 1)]
     }
@@ -196,7 +204,7 @@ impl SecondTier {
     /// Stores pages that are being evicted at their versions, each with its bytes, which don't change meanwhile.
     pub(crate) fn store<'p>(&self, pages: impl Iterator<Item = (PageKey, u32, &'p [u8])>) -> StoredBatch {
         let mut batch = StoredBatch::default();
-        if self.limit_bytes.load(Ordering::Relaxed) == 0 || !self.admission.admits() {
+        if self.limit_bytes() == 0 || !self.admission.admits() {
             batch.declined = pages.count();
             return batch;
         }
@@ -308,7 +316,7 @@ impl SecondTier {
         bounds.share_bytes = bytes;
         let reserved_bytes = self.apply(&bounds);
         // What it has no memory for may be another's now, and is not had again when there is memory.
-        bounds.share_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        bounds.share_bytes = self.limit_bytes();
         reserved_bytes
     }
 
@@ -362,9 +370,22 @@ impl SecondTier {
         self.apply(&bounds);
     }
 
+    /// Lets the tier hold no more than `bytes` from now on, however much memory there is. Returns what it may hold now.
+    pub(crate) fn allow(&self, bytes: usize) -> usize {
+        let mut bounds = self.bounds();
+        bounds.allowed_bytes = bytes;
+        self.apply(&bounds);
+        self.limit_bytes()
+    }
+
+    /// Bytes that it may hold now.
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
     /// Tells the shards, which have an equal number of segments but for one. Returns the bytes that they hold or may come to hold.
     fn apply(&self, bounds: &TierBounds) -> usize {
-        let bytes = bounds.memory_bytes.min(bounds.share_bytes).min(self.capacity_bytes);
+        let bytes = bounds.memory_bytes.min(bounds.share_bytes).min(bounds.allowed_bytes).min(self.capacity_bytes);
         let segments = if self.is_refused() { 0 } else { bytes / self.segment_bytes };
         self.limit_bytes.store(segments * self.segment_bytes, Ordering::Relaxed);
         let shards = self.shards.len();
@@ -399,7 +420,7 @@ impl SecondTier {
     pub(crate) fn stats(&self) -> TierStats {
         let mut stats = TierStats {
             capacity_bytes: self.capacity_bytes as u64,
-            limit_bytes: self.limit_bytes.load(Ordering::Relaxed) as u64,
+            limit_bytes: self.limit_bytes() as u64,
             ..TierStats::default()
         };
         for shard in &self.shards {

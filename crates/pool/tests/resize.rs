@@ -1,0 +1,129 @@
+//! Sizes that change while the pool works: its budget, and its second tier's.
+//!
+//! Relies on pages of a file in memory.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{PAGE, number, numbered, plain_map, put_number, small_config, tier};
+use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError, TierConfig, TierSize};
+
+const PAGES: u64 = 256;
+
+fn read_all(map: &Map) {
+    (0..PAGES).for_each(|page| assert_eq!(number(map, page), page));
+}
+
+/// A pool for all pages without a second tier, and a map with all of them in memory.
+fn full() -> (Arc<Pool>, Map) {
+    let pool = Pool::new(small_config(PAGES as usize)).unwrap();
+    let map = plain_map(&pool, numbered(PAGES).1);
+    read_all(&map);
+    (pool, map)
+}
+
+#[test]
+fn a_budget_that_shrinks_is_kept_at_once_and_one_that_grows_is_used() {
+    let (pool, map) = full();
+    assert_eq!(map.resident_pages(), PAGES as usize);
+    assert_eq!(pool.set_budget(40 * PAGE).unwrap(), 40 * PAGE);
+    assert_eq!((pool.budget_bytes(), pool.stats().budget_pages), (40 * PAGE, 40));
+    assert!(map.resident_pages() <= 40);
+    read_all(&map);
+    assert!(map.resident_pages() <= 40);
+    assert_eq!(pool.set_budget(2 * PAGES as usize * PAGE).unwrap(), 2 * PAGES as usize * PAGE);
+    read_all(&map);
+    assert_eq!(map.resident_pages(), PAGES as usize);
+    let before = pool.stats().misses;
+    read_all(&map);
+    assert_eq!(pool.stats().misses, before);
+}
+
+#[test]
+fn pages_that_are_held_or_dirty_stay_when_the_budget_shrinks() {
+    let (pool, map) = full();
+    let guards: Vec<_> = (0..30).map(|page| map.read(PageNo(page)).unwrap()).collect();
+    (30..50).for_each(|page| put_number(&map, page, 7));
+    assert_eq!(pool.set_budget(10 * PAGE).unwrap(), 50 * PAGE);
+    drop(guards);
+    map.sync().unwrap();
+    assert_eq!(pool.set_budget(10 * PAGE).unwrap(), 10 * PAGE);
+    assert!((30..50).all(|page| number(&map, page) == 7));
+}
+
+#[test]
+fn a_budget_of_less_than_four_pages_is_refused_and_one_of_four_serves() {
+    let (pool, map) = full();
+    assert!(matches!(pool.set_budget(4 * PAGE - 1), Err(PoolError::Config(_))));
+    assert_eq!(pool.set_budget(4 * PAGE).unwrap(), 4 * PAGE);
+    read_all(&map);
+}
+
+#[test]
+fn a_pool_without_a_second_tier_gets_one_and_loses_it_again() {
+    let pool = Pool::new(PoolConfig { tier: TierConfig { is_adaptive: false, ..TierConfig::default() }, ..small_config(512) });
+    let pool = pool.unwrap();
+    let map = plain_map(&pool, numbered(PAGES).1);
+    read_all(&map);
+    assert_eq!((pool.set_tier(0).unwrap(), pool.tier_limit_bytes()), (0, 0));
+    pool.evict(usize::MAX);
+    assert_eq!(pool.stats().paths.evict_clean, 0);
+    let limit = pool.set_tier(4 * PAGES as usize * PAGE).unwrap();
+    assert!(limit > 0 && limit <= 4 * PAGES as usize * PAGE, "{limit}");
+    // Pages whose last eviction was before there was a tier come from the device.
+    read_all(&map);
+    pool.evict(usize::MAX);
+    let before = pool.stats().paths;
+    read_all(&map);
+    let after = pool.stats().paths;
+    assert_eq!((after.read_tier - before.read_tier, after.read_direct - before.read_direct), (PAGES, 0));
+    assert_eq!(pool.set_tier(0).unwrap(), 0);
+    assert_eq!((pool.tier_stats().held_bytes, pool.tier_stats().entries), (0, 0));
+    pool.evict(usize::MAX);
+    read_all(&map);
+    assert_eq!(pool.stats().paths.read_tier, after.read_tier);
+    assert!(pool.set_tier(4 * PAGES as usize * PAGE).unwrap() > 0, "it grows again");
+}
+
+#[test]
+fn a_second_tier_grows_no_larger_than_it_was_made_for() {
+    let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(64) }).unwrap();
+    let capacity = pool.tier_stats().capacity_bytes as usize;
+    assert!(pool.set_tier(64 * PAGE).unwrap() <= 64 * PAGE);
+    assert!(pool.set_tier(usize::MAX).unwrap() <= capacity);
+}
+
+#[test]
+fn tiers_that_share_a_budget_keep_its_size() {
+    let tier = TierConfig { size: TierSize::AutoSplit, ..TierConfig::default() };
+    for pages in [8, 1024] {
+        let pool = Pool::new(PoolConfig { tier, ..small_config(pages) }).unwrap();
+        assert!(matches!(pool.set_budget(100 * PAGE), Err(PoolError::Config(_))));
+        assert!(matches!(pool.set_tier(100 * PAGE), Err(PoolError::Config(_))));
+    }
+}
+
+#[test]
+fn sizes_change_while_threads_read_and_no_page_is_lost() {
+    let pool = Pool::new(PoolConfig { tier: tier(64), ..small_config(64) }).unwrap();
+    let map = plain_map(&pool, numbered(PAGES).1);
+    let stop = common::Stop::default();
+    std::thread::scope(|threads| {
+        let _stop = stop.later();
+        for _ in 0..2 {
+            threads.spawn(|| {
+                while !stop.is_set() {
+                    read_all(&map);
+                }
+            });
+        }
+        for step in 0..200 {
+            pool.set_budget((4 + step * 7 % 100) * PAGE).unwrap();
+            pool.set_tier(step * 13 % 64 * PAGE).unwrap();
+            std::thread::yield_now();
+        }
+    });
+    pool.set_budget(20 * PAGE).unwrap();
+    assert!(map.resident_pages() <= 20);
+}
