@@ -93,7 +93,7 @@ impl Pool {
             return Ok(tier.allow(bytes));
         }
         let PoolConfig { tier: config, page_bytes, .. } = self.shared.config;
-        let budget_bytes = self.shared.credits.total() * page_bytes;
+        let budget_bytes = self.budget_bytes();
         // Room to grow later costs addresses only.
         let roomy = bytes.max(SecondTier::usual_bytes(budget_bytes));
         let make = |bytes| SecondTier::new(TierConfig { size: TierSize::Bytes(bytes), ..config }, budget_bytes, page_bytes);
@@ -115,6 +115,11 @@ impl Pool {
     /// Bytes that pages may have, those of the second tier not included.
     pub fn budget_bytes(&self) -> usize {
         self.shared.credits.total() * self.page_bytes()
+    }
+
+    /// Bytes of a second tier of [`TierSize::Auto`] beside the budget.
+    pub fn usual_tier_bytes(&self) -> usize {
+        SecondTier::usual_bytes(self.budget_bytes())
     }
 
     /// Bytes that the second tier may hold now; 0 if there is none.

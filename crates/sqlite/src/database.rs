@@ -14,11 +14,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use quire_device::Device;
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolError};
 use quire_sys::fork_mark::ForkMark;
+use quire_sys::limits;
 
 use crate::coherence::{HeaderBytes, WalIndex, WalStamp};
+use crate::settings::warn;
 
 /// Address space that a file may grow into, at least.
 const LEAST_RESERVE_BYTES: u64 = 64 << 30;
+/// Of the addresses that a process may have where there is a limit, a file takes one in so many to grow into, and the rest is the program's.
+const ADDRESS_PART: u64 = 16;
+/// A file that would take more than one in so many by itself does not go through the pool.
+const MOST_ADDRESS_PART: u64 = 4;
 
 /// A database file.
 pub(crate) struct Database {
@@ -44,6 +50,18 @@ struct CachedVersion {
     wal_users: usize,
     /// A connection of this process has the lock CKPT: no other process writes the file.
     own_checkpoint: bool,
+    /// A connection of this process has the lock WRITE: the stamp when it got it, and whether nothing was left to be backfilled then. No other
+    /// process begins the WAL anew meanwhile.
+    own_write: Option<(WalStamp, bool)>,
+}
+
+impl CachedVersion {
+    /// Whether `now` differs from the last stamp only since a connection of this process has begun the WAL anew, which changes no page of the
+    /// file.
+    fn is_own_restart(&self, now: &WalStamp) -> bool {
+        let Some((before, was_backfilled)) = self.own_write else { return false };
+        self.wal == Some(before) && now.is_own_restart(&before, was_backfilled)
+    }
 }
 
 /// The header when the cached pages were last known to be right.
@@ -101,6 +119,11 @@ impl Database {
         (map.resident_pages() * map.page_bytes()) as u64
     }
 
+    /// Bytes of the file that are in the pool and in the kernel's page cache; `None` where the kernel doesn't say.
+    pub(crate) fn held_twice_bytes(&self) -> Option<u64> {
+        self.map().held_twice_bytes()
+    }
+
     fn map(&self) -> RwLockReadGuard<'_, Map> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +168,7 @@ impl Database {
         };
         match result {
             Err(PoolError::TooLong { .. }) => self.replace_map(end.saturating_mul(2)),
-            Err(_) => self.turn_off(),
+            Err(error) => self.turn_off(&error),
             Ok(()) => {}
         }
         self.len.fetch_max(end.min(self.map().len()), Ordering::AcqRel);
@@ -172,12 +195,14 @@ impl Database {
                 self.len.store(new.len(), Ordering::Release);
                 *map = new;
             }
-            Err(_) => self.turn_off(),
+            Err(error) => self.turn_off(&error),
         }
     }
 
-    fn turn_off(&self) {
-        self.is_off.store(true, Ordering::Release);
+    fn turn_off(&self, reason: &PoolError) {
+        if !self.is_off.swap(true, Ordering::AcqRel) {
+            warn(&format!("{} is read without the pool from here on: {reason}", self.device.name()));
+        }
     }
 
     fn invalidate(&self) {
@@ -234,7 +259,7 @@ impl Database {
         seen.wal_users -= 1;
         if seen.wal_users == 0 {
             // Checkpoints are not seen from here on.
-            (seen.wal, seen.own_checkpoint, seen.header) = (None, false, LastHeader::Lost);
+            *seen = CachedVersion { header: LastHeader::Lost, ..CachedVersion::default() };
         }
     }
 
@@ -245,8 +270,23 @@ impl Database {
         if seen.own_checkpoint || seen.wal == Some(stamp) {
             return;
         }
-        self.invalidate();
+        if !seen.is_own_restart(&stamp) {
+            self.invalidate();
+        }
         seen.wal = Some(stamp);
+    }
+
+    /// Gives the cached pages up if the file is shorter than connections of this process have left it: a checkpoint that cuts it off is seen by
+    /// its stamp, so another program has. The locks of a database in WAL mode stay for long, and its header says nothing.
+    pub(crate) fn check_length(&self) {
+        let is_shorter = || self.device.len().is_ok_and(|len| len < self.len.load(Ordering::Acquire));
+        // Once more under the lock: one connection's finding is enough for all.
+        if is_shorter() {
+            let _seen = self.seen();
+            if is_shorter() {
+                self.invalidate();
+            }
+        }
     }
 
     /// A connection has got the lock CKPT.
@@ -262,21 +302,40 @@ impl Database {
         seen.wal = Some(index.stamp());
     }
 
-    /// The connection is about to give up the lock WRITE, which it got when the stamp was `before`.
-    pub(crate) fn end_wal_write(&self, index: &WalIndex, before: &WalStamp, was_backfilled: bool) {
+    /// A connection has got the lock WRITE.
+    pub(crate) fn begin_wal_write(&self, index: &WalIndex) {
+        self.check_wal(index);
+        let stamp = index.stamp();
+        self.seen().own_write = Some((stamp, index.is_backfilled(&stamp)));
+    }
+
+    /// The connection is about to give up the lock WRITE.
+    pub(crate) fn end_wal_write(&self, index: &WalIndex) {
         let mut seen = self.seen();
         let now = index.stamp();
-        if seen.wal.as_ref() == Some(before) && now.is_own_restart(before, was_backfilled) {
+        if seen.is_own_restart(&now) {
             seen.wal = Some(now);
         }
+        seen.own_write = None;
     }
 }
 
-/// `device` in the pool, with none of its pages in memory.
+/// `device` in the pool, with none of its pages in memory. Where there are no addresses to grow into as far as usual, it has fewer.
 fn new_map(pool: &Arc<Pool>, device: &Arc<dyn Device>, reserve_bytes: u64) -> Result<Map, PoolError> {
-    let reserve_bytes = reserve_bytes.max(device.len()?.saturating_mul(4)).max(LEAST_RESERVE_BYTES);
-    let options = MapOptions { reserve_bytes, ..MapOptions::default() };
-    let map = pool.map(Arc::clone(device), options)?;
+    let len = device.len()?;
+    let allowed = limits::address_space();
+    if let Some(limit) = allowed.filter(|limit| len > limit / MOST_ADDRESS_PART) {
+        let cause = format!("it has {len} bytes, and the process may have addresses for {limit} (ulimit -v)");
+        return Err(PoolError::Memory { what: "the database's addresses", cause });
+    }
+    let wished = reserve_bytes.max(len.saturating_mul(4)).max(LEAST_RESERVE_BYTES);
+    let mut reserve_bytes = wished.min(allowed.map_or(u64::MAX, |limit| limit / ADDRESS_PART)).max(len);
+    let map = loop {
+        match pool.map(Arc::clone(device), MapOptions { reserve_bytes, ..MapOptions::default() }) {
+            Err(PoolError::Memory { .. }) if reserve_bytes > len => reserve_bytes = (reserve_bytes / 4).max(len),
+            mapped => break mapped?,
+        }
+    };
     // No page is read unasked: a read that is still under way when the lock is gone could see another process write.
     map.random();
     Ok(map)
@@ -410,8 +469,29 @@ mod tests {
         words[24] = 9;
         world.database.check_wal(&index(&words));
         assert_eq!(given_up(), 2, "and ended it: what was read in between may be half of it");
+
+        // Nothing is left to be written back when a connection of ours begins the WAL anew.
+        words[16 / 4] = 9;
+        world.database.begin_wal_write(&index(&words));
+        (words[8], words[24], words[32]) = (77, 0, 0);
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 2, "another connection reads meanwhile");
+        world.database.end_wal_write(&index(&words));
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 2);
+        words[8] = 78;
+        world.database.check_wal(&index(&words));
+        assert_eq!(given_up(), 3, "another process has begun it anew");
+
+        world.database.check_length();
+        assert_eq!(given_up(), 3);
+        world.write(&[1; 8192], 0);
+        world.file.set_len(4096).unwrap();
+        world.database.check_length();
+        assert_eq!(given_up(), 4, "another program has cut it off");
+        world.database.check_length();
         world.database.remove_wal_user();
         world.database.check_header(HEADERS[0]);
-        assert_eq!(given_up(), 3, "checkpoints that were made unseen");
+        assert_eq!(given_up(), 5, "checkpoints that were made unseen");
     }
 }

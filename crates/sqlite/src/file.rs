@@ -10,13 +10,16 @@ use std::sync::Arc;
 use libsqlite3_sys as sqlite;
 use sqlite::{sqlite3_file, sqlite3_io_methods};
 
-use crate::coherence::{self, HEADER_OFFSET, HeaderBytes, INDEX_BYTES, WalIndex, WalStamp};
+use crate::coherence::{self, HEADER_OFFSET, HeaderBytes, INDEX_BYTES, WalIndex};
 use crate::database::Database;
+use crate::registry::Locking;
 
 /// Lock of the WAL index that a connection has which writes the WAL.
 const WAL_WRITE_LOCK: c_int = 0;
 /// The one that a connection has which writes the database file.
 const WAL_CHECKPOINT_LOCK: c_int = 1;
+/// The first of those of which a connection has one that reads.
+const WAL_READ_LOCK: c_int = 3;
 /// Bytes of a page of the pool. A smaller page of SQLite would share it with neighbours that others may be reading.
 const POOL_PAGE_BYTES: u32 = 4096;
 
@@ -41,9 +44,9 @@ pub(crate) struct Connection {
     /// It has written since its last commit.
     has_uncommitted: bool,
     wal: Option<WalIndex>,
-    /// The stamp when it got the lock WRITE of the WAL index, and whether nothing was left to be backfilled then.
-    wal_write: Option<(WalStamp, bool)>,
+    has_write_lock: bool,
     has_checkpoint_lock: bool,
+    locking: Locking,
 }
 
 /// A file and its parts, for the time of one call.
@@ -111,17 +114,25 @@ impl PooledFile {
     /// `file` leads to memory for an object of ours. Its inner part is open.
     pub(crate) unsafe fn install(
         file: *mut sqlite3_file,
-        database: Arc<Database>,
+        (database, locking): (Arc<Database>, Locking),
         methods: &'static sqlite3_io_methods,
     ) {
+        // SAFETY: `Inner::of` demands memory for an object of ours whose inner file is open: so does `install`.
+        let header = if locking == Locking::Immutable { unsafe { Inner::of(file) }.read_header() } else { Ok([0; 24]) };
+        // One that can't be read now is left to SQLite's own VFS.
+        let header = header.unwrap_or_default();
+        if locking == Locking::Immutable {
+            database.check_header(header);
+        }
         let connection = Connection {
             database,
             lock: sqlite::SQLITE_LOCK_NONE,
-            header: [0; 24],
+            header,
             has_uncommitted: false,
             wal: None,
-            wal_write: None,
+            has_write_lock: false,
             has_checkpoint_lock: false,
+            locking,
         };
         let connection = Box::into_raw(Box::new(connection));
         // SAFETY: `install` demands memory for an object of ours, which has our part at its start; nothing in it needs to be dropped.
@@ -151,14 +162,14 @@ impl OpenFile<'_> {
         OpenFile { connection, inner: unsafe { Inner::of(file) } }
     }
 
-    /// Whether pages are read from the pool now. Without a lock, or without the WAL index of a database in WAL mode, other processes
+    /// Whether pages are read from the pool now. Without a lock (unless the program has promised that the file does not change), or without the WAL index of a database in WAL mode, other processes
     /// may be writing unseen.
     fn is_pooled(&self) -> bool {
         let connection = &*self.connection;
-        connection.lock != sqlite::SQLITE_LOCK_NONE
-            && coherence::page_bytes(&connection.header) >= POOL_PAGE_BYTES
-            && (connection.wal.is_some() || !coherence::is_wal(&connection.header))
-            && !connection.database.is_off()
+        let is_steady = connection.locking == Locking::Immutable
+            || connection.lock != sqlite::SQLITE_LOCK_NONE
+                && (connection.wal.is_some() || !coherence::is_wal(&connection.header));
+        is_steady && coherence::page_bytes(&connection.header) >= POOL_PAGE_BYTES && !connection.database.is_off()
     }
 
     pub(crate) fn read(&mut self, into: &mut [u8], offset: i64) -> c_int {
@@ -265,8 +276,12 @@ impl OpenFile<'_> {
             self.before_shm_unlock(has(WAL_WRITE_LOCK), has(WAL_CHECKPOINT_LOCK));
         }
         let code = inner!(self.inner, xShmLock(first, count, flags), sqlite::SQLITE_IOERR_SHMLOCK);
-        if code == sqlite::SQLITE_OK && flags & sqlite::SQLITE_SHM_LOCK != 0 && is_exclusive {
-            self.after_shm_lock(has(WAL_WRITE_LOCK), has(WAL_CHECKPOINT_LOCK));
+        if code == sqlite::SQLITE_OK && flags & sqlite::SQLITE_SHM_LOCK != 0 {
+            if is_exclusive {
+                self.after_shm_lock(has(WAL_WRITE_LOCK), has(WAL_CHECKPOINT_LOCK));
+            } else if first >= WAL_READ_LOCK && self.connection.wal.is_some() {
+                self.connection.database.check_length();
+            }
         }
         code
     }
@@ -279,17 +294,16 @@ impl OpenFile<'_> {
             connection.has_checkpoint_lock = true;
         }
         if has_write {
-            connection.database.check_wal(index);
-            let stamp = index.stamp();
-            connection.wal_write = Some((stamp, index.is_backfilled(&stamp)));
+            connection.database.begin_wal_write(index);
+            connection.has_write_lock = true;
         }
     }
 
     fn before_shm_unlock(&mut self, has_write: bool, has_checkpoint: bool) {
         let connection = &mut *self.connection;
         let Some(index) = &connection.wal else { return };
-        if has_write && let Some((before, was_backfilled)) = connection.wal_write.take() {
-            connection.database.end_wal_write(index, &before, was_backfilled);
+        if has_write && std::mem::take(&mut connection.has_write_lock) {
+            connection.database.end_wal_write(index);
         }
         if has_checkpoint && std::mem::take(&mut connection.has_checkpoint_lock) {
             connection.database.end_checkpoint(index);

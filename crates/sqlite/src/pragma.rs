@@ -1,14 +1,27 @@
-//! `PRAGMA quire_stats`: figures of the pool and of the database, as one text.
+//! The pragmas of the VFS: figures of the pool and of the database, and the sizes of both tiers, which all databases of the process share.
 //!
-//! Relies on SQLite to free the text, which is therefore made by `sqlite3_malloc`.
+//! | pragma | answer |
+//! |---|---|
+//! | `quire_stats` | figures, as one text |
+//! | `quire_pool_bytes` | bytes that the pool may have; `= N` sets it, as far as pages can be evicted at once |
+//! | `quire_tier_bytes` | bytes that the second tier may hold now; `= N` (or `off`, `auto`) sets the most, as far as there is memory |
+//! | `quire_held_twice_bytes` | bytes of this database that are in the pool and in the kernel's page cache; no row where the kernel doesn't say |
+//!
+//! Relies on SQLite to free the texts, which are therefore made by `sqlite3_malloc`.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Write;
 
 use libsqlite3_sys as sqlite;
+use quire_pool::Pool;
+use quire_units::parse_bytes;
 
 use crate::database::Database;
 use crate::registry;
+use crate::settings::LEAST_BYTES;
+
+/// What a pragma is answered with: a text, nothing, or an error.
+type Answer = Result<Option<String>, String>;
 
 /// Answers a pragma of ours; `SQLITE_NOTFOUND` leaves all others to SQLite.
 ///
@@ -17,13 +30,59 @@ use crate::registry;
 pub(crate) unsafe fn answer(database: &Database, strings: *mut *mut c_char) -> c_int {
     // SAFETY: `answer` demands the argument of `SQLITE_FCNTL_PRAGMA`: its second string is the name, never null, and ends with NUL.
     let name = unsafe { CStr::from_ptr(*strings.add(1)) };
-    if !name.to_bytes().eq_ignore_ascii_case(b"quire_stats") {
-        return sqlite::SQLITE_NOTFOUND;
-    }
-    let Ok(text) = CString::new(stats(database)) else { return sqlite::SQLITE_NOTFOUND };
+    // SAFETY: as above: the third string is the value, or null, and ends with NUL.
+    let value = unsafe { (*strings.add(2)).as_ref().map(|value| CStr::from_ptr(value)) };
+    let value = value.map(CStr::to_string_lossy);
+    let answer = match name.to_bytes().to_ascii_lowercase().as_slice() {
+        b"quire_stats" => Ok(Some(stats(database))),
+        b"quire_pool_bytes" => with_pool(|pool| pool_bytes(pool, value.as_deref())),
+        b"quire_tier_bytes" => with_pool(|pool| tier_bytes(pool, value.as_deref())),
+        b"quire_held_twice_bytes" => Ok(database.held_twice_bytes().map(|bytes| bytes.to_string())),
+        _ => return sqlite::SQLITE_NOTFOUND,
+    };
+    let (text, code) = match answer {
+        Ok(None) => return sqlite::SQLITE_OK,
+        Ok(Some(text)) => (text, sqlite::SQLITE_OK),
+        Err(message) => (message, sqlite::SQLITE_ERROR),
+    };
+    // A value with a NUL would not have come here whole.
+    let text = CString::new(text).unwrap_or_default();
     // SAFETY: `set_text` demands a place that may be written: `answer` demands the argument of `SQLITE_FCNTL_PRAGMA`, whose first place is for
     // the answer.
-    unsafe { set_text(strings, &text) }
+    match unsafe { set_text(strings, &text) } {
+        sqlite::SQLITE_OK => code,
+        failed => failed,
+    }
+}
+
+fn with_pool(ask: impl FnOnce(&Pool) -> Answer) -> Answer {
+    registry::pool().map_or(Ok(None), |pool| ask(&pool))
+}
+
+/// A size from 1 MiB on.
+fn size(text: &str) -> Option<usize> {
+    parse_bytes(text.trim()).and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes >= LEAST_BYTES)
+}
+
+fn pool_bytes(pool: &Pool, value: Option<&str>) -> Answer {
+    if let Some(value) = value {
+        let bytes = size(value).ok_or_else(|| format!("quire_pool_bytes: {value:?} is no size from 1MiB on"))?;
+        pool.set_budget(bytes).map_err(|error| error.to_string())?;
+    }
+    Ok(Some(pool.budget_bytes().to_string()))
+}
+
+fn tier_bytes(pool: &Pool, value: Option<&str>) -> Answer {
+    if let Some(value) = value {
+        let bytes = match value.trim().to_ascii_lowercase().as_str() {
+            "off" | "0" => Some(0),
+            "auto" => Some(pool.usual_tier_bytes()),
+            other => size(other),
+        };
+        let wrong = || format!("quire_tier_bytes: {value:?} is none of off, auto and a size from 1MiB on");
+        pool.set_tier(bytes.ok_or_else(wrong)?).map_err(|error| error.to_string())?;
+    }
+    Ok(Some(pool.tier_limit_bytes().to_string()))
 }
 
 /// Puts a copy of `text` where SQLite takes it from and frees it.

@@ -3,14 +3,19 @@
 //! Relies on nothing but the rule of POSIX locks that shapes it: as soon as a process closes *any* descriptor of a file, it loses
 //! all its locks on that file, those of SQLite included. So a descriptor that was opened here is kept when its last connection
 //! is gone, and used again when the file is opened again.
+//!
+//! A forked child has a registry of its own, since the pool's threads are its parent's. It takes no lock of its parent's for that: another
+//! thread may have held it at the fork, and would hold it in the child for ever.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use quire_device::{Device, Directory, DiskDirectory};
-use quire_pool::{Pool, PoolConfig, TierConfig};
+use quire_pool::{Pool, PoolConfig, PoolError, TierConfig, TierSize};
 use quire_sys::fork_mark::ForkMark;
 use quire_sys::limits;
 
@@ -29,49 +34,77 @@ const PARKED_SHARE: u64 = 8;
 #[derive(Default)]
 struct Registry {
     pool: Option<Arc<Pool>>,
-    open: HashMap<FileId, Weak<Database>>,
+    open: HashMap<(FileId, Locking), Weak<Database>>,
     /// Descriptors, which only read.
     devices: HashMap<FileId, Arc<dyn Device>>,
-    mark: Option<ForkMark>,
 }
 
-static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+/// The registry of one process.
+struct ProcessRegistry {
+    mark: ForkMark,
+    registry: Mutex<Registry>,
+}
+
+/// That of this process, or of one that it was forked from. Never freed.
+static CURRENT: AtomicPtr<ProcessRegistry> = AtomicPtr::new(ptr::null_mut());
+
+/// How connections see to it that no other process changes the file while they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Locking {
+    /// By SQLite's locks.
+    Locks,
+    /// Not at all: the program has promised that the file does not change (`immutable=1`). Such connections share no pages with others, which
+    /// must not come to read what was in the file while the promise was broken.
+    Immutable,
+}
 
 /// Why a database does not go through the pool.
 pub(crate) type Reason = String;
 
 /// The database at `path`, which SQLite has open already.
-pub(crate) fn open(path: &Path) -> Result<Arc<Database>, Reason> {
-    let mut guard = registry();
-    let registry = guard.get_or_insert_default();
+pub(crate) fn open(path: &Path, locking: Locking) -> Result<Arc<Database>, Reason> {
+    let mut registry = registry();
     let facts = path.metadata().map_err(|error| error.to_string())?;
     if !facts.is_file() {
         return Err("it is no regular file".into());
     }
     let id = (facts.dev(), facts.ino());
-    if let Some(database) = registry.open.get(&id).and_then(Weak::upgrade) {
+    if let Some(database) = registry.open.get(&(id, locking)).and_then(Weak::upgrade) {
         return Ok(database);
     }
     let device = registry.device(path, id)?;
     let pool = registry.pool()?;
     let database = Arc::new(Database::new(pool, device).map_err(|error| error.to_string())?);
     registry.open.retain(|_, database| database.strong_count() > 0);
-    registry.open.insert(id, Arc::downgrade(&database));
+    registry.open.insert((id, locking), Arc::downgrade(&database));
     Ok(database)
 }
 
 /// The pool, if there is one.
 pub(crate) fn pool() -> Option<Arc<Pool>> {
-    registry().as_ref()?.pool.clone()
+    registry().pool.clone()
 }
 
-/// The registry of this process: a forked child has one of its own, since the pool's threads are its parent's.
-fn registry() -> MutexGuard<'static, Option<Registry>> {
-    let mut guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    if guard.as_ref().is_some_and(|registry| registry.mark.as_ref().is_some_and(ForkMark::is_forked)) {
-        std::mem::forget(guard.take());
+/// The registry of this process.
+fn registry() -> MutexGuard<'static, Registry> {
+    let mut seen = CURRENT.load(Ordering::Acquire);
+    loop {
+        // SAFETY: null, or a box that was leaked below and is never freed; it is only read, but for what its mutex guards.
+        if let Some(own) = unsafe { seen.as_ref() }
+            && !own.mark.is_forked()
+        {
+            return own.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        let fresh = Box::into_raw(Box::new(ProcessRegistry { mark: ForkMark::new(), registry: Mutex::default() }));
+        seen = match CURRENT.compare_exchange(seen, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(faster) => {
+                // SAFETY: `into_raw` has made the pointer just now, and no other thread has seen it.
+                drop(unsafe { Box::from_raw(fresh) });
+                faster
+            }
+        };
     }
-    guard
 }
 
 impl Registry {
@@ -82,8 +115,15 @@ impl Registry {
         // What SQLite has written is in the page cache: it is taken from there, and given up.
         let tier = TierConfig { page_cache: true, size: settings::tier_size(), ..TierConfig::default() };
         let config = PoolConfig { budget_bytes: settings::pool_bytes(), tier, ..PoolConfig::default() };
-        let pool = Pool::new(config).map_err(|error| error.to_string())?;
-        self.mark = Some(ForkMark::new());
+        let without_tier = PoolConfig { tier: TierConfig { size: TierSize::Off, ..tier }, ..config.clone() };
+        let pool = match Pool::new(config) {
+            Err(error @ PoolError::Memory { .. }) if tier.size != TierSize::Off => {
+                settings::warn(&format!("there is no second tier: {error}"));
+                Pool::new(without_tier)
+            }
+            made => made,
+        };
+        let pool = pool.map_err(|error| error.to_string())?;
         self.pool = Some(Arc::clone(&pool));
         Ok(pool)
     }

@@ -13,7 +13,7 @@ use sqlite::{sqlite3_file, sqlite3_vfs};
 
 use crate::file::{INNER_OFFSET, Inner, PooledFile};
 use crate::methods;
-use crate::registry;
+use crate::registry::{self, Locking};
 use crate::settings::warn;
 
 /// The name under which programs ask for it.
@@ -126,14 +126,17 @@ unsafe extern "C" fn open(
     // SAFETY: `Inner::of` demands memory for an object of ours whose inner file is open while the result is used: SQLite gave the memory, the
     // default VFS has just opened the inner file, and it is closed only below, after the last call of `is_moved`.
     let is_moved = || unsafe { Inner::of(file) }.is_moved();
-    let database = catch_unwind(AssertUnwindSafe(|| registry::open(path)))
+    // SAFETY: SQLite passes names that it has made itself, with the parameters of the URI behind them.
+    let is_immutable = unsafe { sqlite::sqlite3_uri_boolean(name, c"immutable".as_ptr(), 0) } != 0;
+    let locking = if is_immutable { Locking::Immutable } else { Locking::Locks };
+    let database = catch_unwind(AssertUnwindSafe(|| registry::open(path, locking)))
         .unwrap_or_else(|_| Err("the VFS has crashed; please report this".into()))
         .and_then(|database| if is_moved() { Err("another file has taken its name".into()) } else { Ok(database) });
     match database {
         Ok(database) => {
             // SAFETY: `install` and `Inner::of` demand memory for an object of ours whose inner part is open: SQLite gave the memory, and the
             // default VFS has opened the inner file.
-            unsafe { PooledFile::install(file, database, methods::table(Inner::of(file))) };
+            unsafe { PooledFile::install(file, (database, locking), methods::table(Inner::of(file))) };
             sqlite::SQLITE_OK
         }
         Err(reason) => {

@@ -10,6 +10,7 @@ use quire_device::{CacheMode, Directory, DiskDirectory, IoEngine};
 use quire_pool::{AccessAdvice, MapOptions, Pool, PoolConfig, TierCompression, TierConfig, TierSize};
 use serde::{Deserialize, Serialize};
 
+use super::page_cache_tier::page_cache_tier;
 use super::values::ValueKind;
 use crate::fastmap::candidate::GuardedPages;
 use crate::fastmap::kv::store::KvStore;
@@ -30,7 +31,9 @@ pub enum Candidate {
     Direct,
     /// What the pool evicts goes to its second tier.
     TwoTiers,
-    /// The same, and the pool divides the memory by itself.
+    /// The page cache is the second tier: it takes dirty victims, and no clean ones.
+    PageCacheTier,
+    /// Two tiers of the pool's, and the pool divides the memory by itself.
     AutoSplit,
     /// RocksDB around the page cache.
     RocksdbDirect,
@@ -75,10 +78,11 @@ impl Candidate {
     /// Those that are tried with every size of the pool, in the order in which reports have them.
     pub const SWEPT: [Self; 3] = [Self::Buffered, Self::Direct, Self::TwoTiers];
     /// All, in the order in which reports have them.
-    pub const EVERY: [Self; 7] = [
+    pub const EVERY: [Self; 8] = [
         Self::Buffered,
         Self::Direct,
         Self::TwoTiers,
+        Self::PageCacheTier,
         Self::AutoSplit,
         Self::RocksdbDirect,
         Self::RocksdbBuffered,
@@ -93,6 +97,7 @@ impl Candidate {
             Self::Buffered => "buffered",
             Self::Direct => "direct",
             Self::TwoTiers => "two_tiers",
+            Self::PageCacheTier => "page_cache_tier",
             Self::AutoSplit => "auto_split",
             Self::RocksdbDirect => "rocksdb_direct",
             Self::RocksdbBuffered => "rocksdb_buffered",
@@ -158,12 +163,20 @@ pub fn open_pages(
         Candidate::TwoTiers if left >= OWN_BYTES => TierSize::Bytes(left as usize),
         _ => TierSize::Off,
     };
-    let caching = if candidate == Candidate::Buffered { CacheMode::Buffered } else { CacheMode::Direct };
-    let tier = TierConfig { size, compression: compression.of_pool(), ..TierConfig::default() };
-    let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, ..PoolConfig::default() })?;
+    let is_page_cache = candidate == Candidate::PageCacheTier;
+    let tier = TierConfig { size, compression: compression.of_pool(), page_cache: is_page_cache, ..TierConfig::default() };
+    let usual = PoolConfig::default();
+    // Without a limit of their own all dirty pages are victims when they are written.
+    let dirty_percent = if is_page_cache { 100 } else { usual.dirty_percent };
+    let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, dirty_percent, ..usual })?;
     let dir = testbed.path.parent().context("a file has a directory")?;
     let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
-    let device = DiskDirectory::new(dir).with(caching, IoEngine::default()).open_to_write(name)?;
+    let open = |caching| DiskDirectory::new(dir).with(caching, IoEngine::default()).open_to_write(name);
+    let device = match candidate {
+        Candidate::Buffered => open(CacheMode::Buffered)?,
+        Candidate::PageCacheTier => page_cache_tier(open(CacheMode::Direct)?, open(CacheMode::Buffered)?),
+        _ => open(CacheMode::Direct)?,
+    };
     let map = pool.map(device, MapOptions { advice: AccessAdvice::Random, ..MapOptions::default() })?;
     Ok(GuardedPages::of(Arc::clone(&pool), map))
 }

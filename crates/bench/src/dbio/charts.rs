@@ -49,7 +49,7 @@ fn chart(
         x: Axis::new("size of the pool in twelfths of the memory", "pool_twelfths", AxisScale::Linear),
         y,
         body: ChartKind::Lines { marks: true, shaded: Vec::new() },
-        series: Candidate::SWEPT.map(series).into(),
+        series: Candidate::SWEPT.into_iter().chain([Candidate::PageCacheTier]).map(series).collect(),
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(charts.len(), 4);
         assert_eq!(charts[0].file, "dbio-throughput-b-data-0.83");
         let lines: Vec<_> = charts[0].series.iter().map(|series| (series.name.as_str(), series.points.len())).collect();
-        assert_eq!(lines, [("buffered", 0), ("direct", 0), ("two_tiers", 2)]);
+        assert_eq!(lines, [("buffered", 0), ("direct", 0), ("two_tiers", 2), ("page_cache_tier", 0)]);
         assert_eq!(charts[0].series[2].points[1], (6.0, 200.0));
     }
 }

@@ -13,6 +13,7 @@ use crate::fastmap::testbed::PAGE_BYTES;
 const HITS: &str = "pool_hits";
 const MISSES: &str = "pool_misses";
 const FROM_TIER: &str = "read_tier";
+const FROM_CACHE: &str = "read_cached";
 const ASKED: &str = "read_direct";
 const DISK_BYTES: &str = "disk_read_bytes";
 const CACHED_TWICE: &str = "cached_twice_bytes";
@@ -26,6 +27,7 @@ pub fn counted(pool: &Pool) -> Counters {
         (HITS, stats.hits),
         (MISSES, stats.misses),
         (FROM_TIER, paths.read_tier),
+        (FROM_CACHE, paths.read_cached),
         (ASKED, paths.read_direct),
         ("tier_reclaimed", paths.tier_reclaimed),
         ("tier_ghost", paths.tier_ghost),
@@ -90,7 +92,9 @@ pub fn second_hit_ratio(stats: &PhaseStats) -> f64 {
     }
     let misses = misses.max(1.0);
     let through = (counter(stats, ASKED) - disk_reads(stats)).max(0.0);
-    (counter(stats, FROM_TIER) + through).min(misses) / misses
+    // Those that the pool took out of the page cache itself are not asked of the device.
+    let taken = stats.counters.get(FROM_CACHE).copied().unwrap_or(0.0);
+    (counter(stats, FROM_TIER) + taken + through).min(misses) / misses
 }
 
 /// Pages read from the disk.
@@ -123,6 +127,8 @@ pub mod tests {
         // The page cache served what was asked for and not read.
         let cached = [(MISSES, 40.0), (ASKED, 40.0), (FROM_TIER, 0.0), (DISK_BYTES, 20.0 * 4096.0)];
         assert_eq!(second_hit_ratio(&phase("b", 1.0, &cached)), 0.5);
+        let taken = [(MISSES, 40.0), (FROM_CACHE, 10.0), (ASKED, 30.0), (FROM_TIER, 0.0), (DISK_BYTES, 30.0 * 4096.0)];
+        assert_eq!(second_hit_ratio(&phase("b", 1.0, &taken)), 0.25);
         assert!(second_hit_ratio(&phase("b", 1.0, &[(DISK_BYTES, 4096.0)])).is_nan());
     }
 

@@ -32,6 +32,7 @@ pub fn add(results: &TrialResults, scale: &DbioScale, report: &mut Report) {
     report.results.push(vs_rocksdb(results, scale, YcsbWorkload::B).goal(1.5));
     report.info.push(vs_rocksdb(results, scale, YcsbWorkload::A));
     report.info.extend(LOADS.map(|load| vs_lmdb(results, scale, load)));
+    report.info.extend(LOADS.map(|load| vs_page_cache_tier(results, scale, load)));
     for &clients in scale.clients.iter().filter(|clients| **clients != scale.goal_clients()) {
         report.info.extend(with_clients(results, scale, clients));
     }
@@ -205,6 +206,15 @@ fn vs_lmdb(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload) -> Fig
     ratio(results, name, found, (OURS, (data, load, clients, peer)), "LMDB has no cache but the page cache")
 }
 
+/// The pool's own second tier over the page cache as one, which takes only dirty victims: the better of the two is the default.
+fn vs_page_cache_tier(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload) -> Figure {
+    let (data, clients, peer) = (scale.goal_data(), scale.goal_clients(), Candidate::PageCacheTier);
+    let found = results.best_vs_best(OURS, &[peer], data, &phase_name(load, clients));
+    let name = format!("ycsb_{}_best_vs_best_page_cache_tier", load.name());
+    let note = "the page cache as the second tier takes only dirty victims";
+    ratio(results, name, found, (OURS, (data, load, clients, peer)), note)
+}
+
 /// The ratios of fewer clients, without goals.
 fn with_clients(results: &TrialResults, scale: &DbioScale, clients: usize) -> Vec<Figure> {
     let fewer = DbioScale { clients: vec![clients], ..scale.clone() };
@@ -279,7 +289,7 @@ mod tests {
         let mut results = TrialResults::default();
         for (data, pool_twelfths) in [(0.33, 2), (0.33, 6), (0.83, 2), (0.83, 6)] {
             let cell = ResultCell { data, pool_twelfths };
-            for (candidate, per_s) in [(Candidate::Buffered, 100.0), (Candidate::Direct, 50.0), (OURS, 600.0)] {
+            for (candidate, per_s) in [(Candidate::Buffered, 100.0), (Candidate::Direct, 50.0), (OURS, 600.0), (Candidate::PageCacheTier, 80.0)] {
                 // With small data and a large pool all do the same.
                 let per_s = if data < 0.5 && pool_twelfths == 6 { 1000.0 - per_s / 100.0 } else { per_s };
                 let counters = [
@@ -320,6 +330,7 @@ mod tests {
             ("ycsb_a_best_vs_best_direct", 12.0, Some(true)),
             ("double_cached_share", 0.01, Some(true)),
             ("auto_split_vs_best_swept", 0.95, None),
+            ("ycsb_a_best_vs_best_page_cache_tier", 7.5, None),
             ("b data 0.83 pool 0/12 c8 auto_split", 570.0, None),
             ("ycsb_b_same_pool_vs_buffered_c1", 6.0, None),
             ("bound disk random reads data 0.83 c8", 900.0, None),

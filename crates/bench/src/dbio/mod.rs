@@ -1,4 +1,5 @@
-//! The experiment `dbio`: the pool with a second tier beside the pool over the page cache and the pool by itself, memory limited, over
+//! The experiment `dbio`: the pool with a second tier beside the pool over the page cache (wholly, or as a tier for dirty victims), and the
+//! pool by itself, memory limited, over
 //! all ways to divide the memory (Park, *Optimizing Memory Subsystem for Efficient Resource Utilization of Data-intensive
 //! Applications*, 2020, chapter 3: DBIO).
 //!
@@ -12,6 +13,7 @@ mod charts;
 mod comparison;
 mod counters;
 mod figures;
+mod page_cache_tier;
 mod peer_stores;
 mod results;
 mod scale;

@@ -55,6 +55,13 @@ fn or<T: Clone>(given: &[T], otherwise: &[T]) -> Vec<T> {
     if given.is_empty() { otherwise.to_vec() } else { given.to_vec() }
 }
 
+/// A few of `sizes`, which rise.
+fn few(sizes: &[u64]) -> Vec<u64> {
+    let mut few: Vec<u64> = [1, 2, 3].map(|quarter| sizes[sizes.len() * quarter / 4]).into();
+    few.dedup();
+    few
+}
+
 impl DbioScale {
     /// The size that `args` ask for.
     pub fn new(args: &DbioArgs) -> Self {
@@ -124,9 +131,12 @@ impl DbioScale {
 
     /// A few sizes from among all that are tried, for candidates that are not tried with each.
     fn few_pools(&self) -> Vec<u64> {
-        let mut few: Vec<u64> = [1, 2, 3].map(|quarter| self.pools[self.pools.len() * quarter / 4]).into();
-        few.dedup();
-        few
+        few(&self.pools)
+    }
+
+    /// The sizes of the pool in front of the page cache as its second tier.
+    pub fn page_cache_pools(&self, data: f64) -> Vec<u64> {
+        few(self.pools_for(data))
     }
 
     /// The stores of others, with the sizes of their caches; 0 for one that has none.

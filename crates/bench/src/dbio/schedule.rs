@@ -82,7 +82,10 @@ impl Schedule<'_> {
     /// The pool in all its ways.
     fn pool_trials(&mut self, spec: &TrialSpec, layout: &TreeLayout, data: f64, round: usize) -> anyhow::Result<()> {
         for &pool_twelfths in self.scale.pools_for(data) {
-            let mut candidates = Candidate::SWEPT;
+            let mut candidates = Candidate::SWEPT.to_vec();
+            if self.scale.page_cache_pools(data).contains(&pool_twelfths) {
+                candidates.push(Candidate::PageCacheTier);
+            }
             if round % 2 == 1 {
                 candidates.reverse();
             }
