@@ -33,8 +33,9 @@ def make_rows(path, mode="DELETE"):
     with contextlib.closing(connect(path, "unix")) as plain:
         plain.execute(f"PRAGMA journal_mode = {mode}")
         plain.execute("CREATE TABLE t(k INTEGER PRIMARY KEY, v TEXT)")
-        with plain:
-            plain.executemany("INSERT INTO t VALUES(?, ?)", ((number, text(number, 0)) for number in range(ROWS)))
+        plain.execute("BEGIN")
+        plain.executemany("INSERT INTO t VALUES(?, ?)", ((number, text(number, 0)) for number in range(ROWS)))
+        plain.execute("COMMIT")
         if mode == "WAL":
             plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -202,8 +203,12 @@ def a_wal_that_a_connection_of_this_process_begins_anew_leaves_the_pool_as_it_is
             # All is written back, so the next commit begins the WAL anew.
             row = writer.execute("PRAGMA wal_checkpoint").fetchone()
             begun_anew += row[1] == row[2]
-            writer.execute("UPDATE t SET v = ? WHERE k = ?", (text(number, 0), number))
-            check(pool, [number, ROWS - 1])
+            # The transaction is more than its connection's cache holds, so it writes to the WAL before its end.
+            writer.execute("BEGIN IMMEDIATE")
+            writer.execute("UPDATE t SET v = ? WHERE k >= ?", (text(number, 1), ROWS - 50))
+            check(pool, [number, ROWS // 2])
+            writer.execute("COMMIT")
+            check(pool, [number, ROWS // 2])
         assert begun_anew > 50, begun_anew
         after = stats(pool)
         assert after["invalidations"] == before, (before, after)
@@ -232,7 +237,9 @@ def a_database_that_is_immutable_is_cached_until_it_is_opened_anew(options):
         assert after["pool_misses"] == before["pool_misses"] and after["pool_hits"] > before["pool_hits"], (before, after)
         first.close()
         with contextlib.closing(connect(path, "unix")) as plain:
+            plain.execute("BEGIN")
             plain.executemany("UPDATE t SET v = ? WHERE k = ?", ((text(number, 1), number) for number in range(100)))
+            plain.execute("COMMIT")
         with contextlib.closing(immutable()) as second:
             check(second, range(100), 1)
             with contextlib.closing(small_cache(path)) as other:

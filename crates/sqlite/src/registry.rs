@@ -156,3 +156,31 @@ impl Registry {
 fn is_removed(device: &dyn Device) -> bool {
     device.as_file().and_then(|file| file.metadata().ok()).is_some_and(|facts| facts.nlink() == 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quire_sys::child::{WaitStatus, fork_by_library};
+
+    #[test]
+    fn a_child_that_is_forked_while_the_registry_is_in_use_has_its_own_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("test.db");
+        std::fs::write(&path, [0; 8192]).unwrap();
+        let ours = open(&path, Locking::Locks).unwrap();
+        assert!(Arc::ptr_eq(&ours, &open(&path, Locking::Locks).unwrap()));
+        assert!(!Arc::ptr_eq(&ours, &open(&path, Locking::Immutable).unwrap()));
+        let held = registry();
+        let mut in_child = || {
+            let is_own = pool().is_none() && ours.is_forked();
+            let opened = open(&path, Locking::Locks);
+            i32::from(!is_own) + 2 * i32::from(!opened.is_ok_and(|own| !own.is_forked()))
+        };
+        // SAFETY: `fork_by_library` demands a child that waits for no lock that another thread may have held: the registry's is what is tested, and
+        // the C library makes its allocator's usable.
+        let child = unsafe { fork_by_library(&mut in_child) };
+        assert_eq!(child.unwrap().wait(), WaitStatus::Exited(0));
+        drop(held);
+        assert!(pool().is_some());
+    }
+}

@@ -31,7 +31,7 @@ pub enum Candidate {
     Direct,
     /// What the pool evicts goes to its second tier.
     TwoTiers,
-    /// The page cache is the second tier: it takes dirty victims, and no clean ones.
+    /// The page cache is the second tier: it takes what is written, and no clean victims.
     PageCacheTier,
     /// Two tiers of the pool's, and the pool divides the memory by itself.
     AutoSplit,
@@ -165,10 +165,7 @@ pub fn open_pages(
     };
     let is_page_cache = candidate == Candidate::PageCacheTier;
     let tier = TierConfig { size, compression: compression.of_pool(), page_cache: is_page_cache, ..TierConfig::default() };
-    let usual = PoolConfig::default();
-    // Without a limit of their own all dirty pages are victims when they are written.
-    let dirty_percent = if is_page_cache { 100 } else { usual.dirty_percent };
-    let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, dirty_percent, ..usual })?;
+    let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, ..PoolConfig::default() })?;
     let dir = testbed.path.parent().context("a file has a directory")?;
     let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
     let open = |caching| DiskDirectory::new(dir).with(caching, IoEngine::default()).open_to_write(name);
