@@ -255,6 +255,8 @@ def a_database_that_another_program_cuts_off_is_not_served_from_the_pool(options
             connection = small_cache(path)
             pragma(connection, "quire_pool_bytes", 64 * MIB)
             check(connection, range(ROWS))
+            # With a frame in the WAL SQLite goes by that for the number of pages, not by the file's length.
+            connection.execute("UPDATE t SET v = ? WHERE k = 0", (text(0, 1),))
             with open(path, "rb") as file:
                 whole = file.read()
             os.truncate(path, 5 * 4096)
@@ -265,7 +267,7 @@ def a_database_that_another_program_cuts_off_is_not_served_from_the_pool(options
                 pass
             with open(path, "r+b") as file:
                 file.write(whole)
-            check(connection, range(0, ROWS, 9))
+            check(connection, range(1, ROWS, 9))
             connection.close()
             assert is_sound(path)
 
