@@ -96,7 +96,8 @@ impl Pool {
         let budget_bytes = self.budget_bytes();
         // Room to grow later costs addresses only.
         let roomy = bytes.max(SecondTier::usual_bytes(budget_bytes));
-        let make = |bytes| SecondTier::new(TierConfig { size: TierSize::Bytes(bytes), ..config }, budget_bytes, page_bytes);
+        let make =
+            |bytes| SecondTier::new(TierConfig { size: TierSize::Bytes(bytes), ..config }, budget_bytes, page_bytes);
         let made = if bytes == 0 { None } else { make(roomy).or_else(|_| make(bytes))? };
         let Some(tier) = made.map(Arc::new) else { return Ok(0) };
         let limit_bytes = tier.allow(bytes);

@@ -164,7 +164,8 @@ pub fn open_pages(
         _ => TierSize::Off,
     };
     let is_page_cache = candidate == Candidate::PageCacheTier;
-    let tier = TierConfig { size, compression: compression.of_pool(), page_cache: is_page_cache, ..TierConfig::default() };
+    let tier =
+        TierConfig { size, compression: compression.of_pool(), page_cache: is_page_cache, ..TierConfig::default() };
     let pool = Pool::new(PoolConfig { budget_bytes: pool_bytes as usize, tier, ..PoolConfig::default() })?;
     let dir = testbed.path.parent().context("a file has a directory")?;
     let name = testbed.path.file_name().and_then(|name| name.to_str()).context("a file has a name")?;

@@ -289,7 +289,12 @@ mod tests {
         let mut results = TrialResults::default();
         for (data, pool_twelfths) in [(0.33, 2), (0.33, 6), (0.83, 2), (0.83, 6)] {
             let cell = ResultCell { data, pool_twelfths };
-            for (candidate, per_s) in [(Candidate::Buffered, 100.0), (Candidate::Direct, 50.0), (OURS, 600.0), (Candidate::PageCacheTier, 80.0)] {
+            for (candidate, per_s) in [
+                (Candidate::Buffered, 100.0),
+                (Candidate::Direct, 50.0),
+                (OURS, 600.0),
+                (Candidate::PageCacheTier, 80.0),
+            ] {
                 // With small data and a large pool all do the same.
                 let per_s = if data < 0.5 && pool_twelfths == 6 { 1000.0 - per_s / 100.0 } else { per_s };
                 let counters = [
