@@ -100,7 +100,9 @@ def sizes_are_told_and_set_and_what_is_no_size_is_refused(options):
         for size, bytes_ in (("8MiB", 8 * MIB), (str(3 * MIB), 3 * MIB), ("4mb", 4 * MIB)):
             assert pragma(connection, "quire_pool_bytes", size) == bytes_
             assert pragma(connection, "Quire_Pool_Bytes") == bytes_ == stats(connection)["pool_budget_bytes"]
-        assert pragma(connection, "quire_tier_bytes", "auto") > 0
+        # A number and a word need no quotes.
+        assert connection.execute(f"PRAGMA quire_pool_bytes = {4 * MIB}").fetchone()[0] == str(4 * MIB)
+        assert int(connection.execute("PRAGMA quire_tier_bytes = auto").fetchone()[0]) > 0
         assert 0 < pragma(connection, "quire_tier_bytes", "16MiB") <= 16 * MIB
         assert 0 < pragma(connection, "quire_tier_bytes") <= 16 * MIB
         assert pragma(connection, "quire_tier_bytes", 0) == 0

@@ -426,6 +426,17 @@ mod tests {
     }
 
     #[test]
+    fn a_read_that_fails_half_way_is_left_to_the_file() {
+        let world = World::new(16);
+        world.write(&[1; 16384], 0);
+        assert_eq!(world.byte(0), 1);
+        world.file.set_len(8192).unwrap();
+        let mut into = [7; 16384];
+        assert!(!world.database.read(&mut into, 0), "SQLite's own VFS says what the file has");
+        assert!(world.database.read(&mut into[..8192], 0) && into[..8192] == [1; 8192]);
+    }
+
+    #[test]
     fn what_another_program_has_changed_is_read_once_the_header_has_changed() {
         let world = World::new(16);
         world.write(&[1; 8192], 0);
