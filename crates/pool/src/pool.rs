@@ -78,7 +78,7 @@ impl Pool {
         if pages < LEAST_PAGES {
             return Err(PoolError::Config("`budget_bytes` must be at least four pages"));
         }
-        Ok(self.shared.resize(pages) * page_bytes)
+        Ok(reclaim::resize(&self.shared, pages) * page_bytes)
     }
 
     /// Lets the second tier have up to `bytes`, beside the budget; 0 ends its use. A pool that was made without one gets one. Returns the bytes

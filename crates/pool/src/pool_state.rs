@@ -6,19 +6,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::cache_padded::CachePadded;
-use crate::config::{MOST_EVICTED, PoolConfig, TierSize};
+use crate::config::{PoolConfig, TierSize};
 use crate::counters::PoolCounters;
 use crate::credits::CreditPool;
 use crate::error::PoolError;
 use crate::lease_pins::LeasePins;
 use crate::mapped_file::MappedFile;
 use crate::memory_pressure::MemoryPressure;
-use crate::reclaim;
 use crate::tier::SecondTier;
 use crate::tier_budget::TierBudget;
-
-/// A budget that is to shrink is left as it is once other threads have taken so many batches in a row that were evicted for it.
-const MOST_LOST_BATCHES: u32 = 16;
 
 /// The shared part of a pool.
 pub(crate) struct PoolState {
@@ -31,7 +27,7 @@ pub(crate) struct PoolState {
     /// Made with the pool, or when it is first given a size.
     tier: OnceLock<Arc<SecondTier>>,
     /// Held while the budget's size changes.
-    resizing: Mutex<()>,
+    pub(crate) resizing: Mutex<()>,
     /// Where both tiers share the budget.
     pub(crate) tier_budget: Option<TierBudget>,
     maps: RwLock<Vec<Arc<MappedFile>>>,
@@ -103,28 +99,6 @@ impl PoolState {
     /// Pages that are evicted together.
     pub(crate) fn evict_pages(&self) -> usize {
         self.config.evict_pages.min(self.credits.total() / 2).max(1)
-    }
-
-    /// Lets maps have `pages` pages in all from now on; not for a budget that both tiers share. Pages that are dirty, or held by guards, are not
-    /// waited for, nor are those that other threads take meanwhile. Returns the pages that maps may have.
-    pub(crate) fn resize(&self, pages: usize) -> usize {
-        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(more) = pages.checked_sub(self.credits.total()) {
-            self.credits.grow(more);
-            self.pressure.progress(more);
-        }
-        let mut lost_batches = 0;
-        while lost_batches < MOST_LOST_BATCHES {
-            let surplus = self.credits.total().saturating_sub(pages);
-            let taken = self.credits.shrink(surplus);
-            if taken == surplus || reclaim::evict(self, (surplus - taken).min(MOST_EVICTED)) == 0 {
-                break;
-            }
-            lost_batches = if taken > 0 { 0 } else { lost_batches + 1 };
-        }
-        // What the last batch has set free.
-        self.credits.shrink(self.credits.total().saturating_sub(pages));
-        self.credits.total()
     }
 
     /// A number that no other map of this pool has.

@@ -5,10 +5,11 @@
 //! batches: one call to the system for all.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::config::MOST_EVICTED;
 use crate::counters::{PoolCounter, WaitCause};
 use crate::credits::Credit;
 use crate::error::PoolError;
@@ -23,6 +24,9 @@ use crate::{completion, paths, relocated_pages};
 const NAP: Duration = Duration::from_millis(2);
 /// So long without any event memory is taken also from maps below their share, and from a second tier that is in the budget.
 pub(crate) const UNFAIR_AFTER: Duration = Duration::from_millis(20);
+
+/// A budget that is to shrink is left as it is once other threads have taken so many batches in a row that were evicted for it.
+const MOST_LOST_BATCHES: u32 = 16;
 
 /// A credit for a page of `map` near `page`; waits until there is one.
 ///
@@ -140,6 +144,28 @@ pub(crate) fn evict(shared: &PoolState, pages: usize) -> usize {
         }
     }
     went
+}
+
+/// Lets maps have `pages` pages in all from now on; not for a budget that both tiers share. Pages that are dirty, or held by guards, are not
+/// waited for, nor are those that other threads take meanwhile. Returns the pages that maps may have.
+pub(crate) fn resize(shared: &PoolState, pages: usize) -> usize {
+    let _alone = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(more) = pages.checked_sub(shared.credits.total()) {
+        shared.credits.grow(more);
+        shared.pressure.progress(more);
+    }
+    let mut lost_batches = 0;
+    while lost_batches < MOST_LOST_BATCHES {
+        let surplus = shared.credits.total().saturating_sub(pages);
+        let taken = shared.credits.shrink(surplus);
+        if taken == surplus || evict(shared, (surplus - taken).min(MOST_EVICTED)) == 0 {
+            break;
+        }
+        lost_batches = if taken > 0 { 0 } else { lost_batches + 1 };
+    }
+    // What the last batch has set free.
+    shared.credits.shrink(shared.credits.total().saturating_sub(pages));
+    shared.credits.total()
 }
 
 /// Evicts up to `wanted` clean pages of `map`, from the shard `home` or else from the others. Returns how many.
