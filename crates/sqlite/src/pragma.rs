@@ -30,7 +30,7 @@ type Answer = Result<Option<String>, String>;
 pub(crate) unsafe fn answer(database: &Database, strings: *mut *mut c_char) -> c_int {
     // SAFETY: `answer` demands the argument of `SQLITE_FCNTL_PRAGMA`: its second string is the name, never null, and ends with NUL.
     let name = unsafe { CStr::from_ptr(*strings.add(1)) };
-    // SAFETY: as above: the third string is the value, or null, and ends with NUL.
+    // SAFETY: `answer` demands the argument of `SQLITE_FCNTL_PRAGMA`: its third string is the value, which ends with NUL, or null.
     let value = unsafe { (*strings.add(2)).as_ref().map(|value| CStr::from_ptr(value)) };
     let value = value.map(CStr::to_string_lossy);
     let answer = match name.to_bytes().to_ascii_lowercase().as_slice() {
