@@ -1,4 +1,4 @@
-//! The functions of the C library that the library stands in front of: `fork`, `_exit`, `_Exit`, `prctl`, `syscall`, and
+//! The functions of the C library that the library stands in front of: `fork`, `_Fork`, `_exit`, `_Exit`, `prctl`, `syscall`, and
 //! the library's own beginning and end.
 //!
 //! Relies on the dynamic linker taking the library's first. Each calls the next definition, so that other libraries in
@@ -17,6 +17,7 @@ use crate::zread;
 use crate::{child, confinement, log, lookup, parent, process, quiesce, state};
 
 static REAL_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static REAL_BARE_FORK: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static REAL_PRCTL: AtomicPtr<()> = AtomicPtr::new(null_mut());
 static REAL_SYSCALL: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -81,6 +82,7 @@ static CLOSED: extern "C" fn() = closed;
 fn resolve() {
     let find = lookup::next;
     REAL_FORK.store(find(c"fork"), Ordering::Relaxed);
+    REAL_BARE_FORK.store(find(c"_Fork"), Ordering::Relaxed);
     REAL_EXIT.store(find(c"_exit"), Ordering::Relaxed);
     REAL_PRCTL.store(find(c"prctl"), Ordering::Relaxed);
     REAL_SYSCALL.store(find(c"syscall"), Ordering::Relaxed);
@@ -115,6 +117,20 @@ pub extern "C" fn fork() -> c_int {
     }
     guest::set_errno(errno);
     pid
+}
+
+/// Stands in front of the C library's `_Fork`, which tells none of those who watch forks.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_snake_case)]
+pub extern "C" fn _Fork() -> c_int {
+    let real = real_function(&REAL_BARE_FORK);
+    if real.is_null() {
+        guest::set_errno(guest::NO_SUCH_CALL);
+        return -1;
+    }
+    // SAFETY: the dynamic linker's address for `_Fork`, which has this type.
+    let real: extern "C" fn() -> c_int = unsafe { std::mem::transmute(real) };
+    zread::forks::around(|| real())
 }
 
 /// Stands in front of the C library's `_exit`.
@@ -170,7 +186,7 @@ pub unsafe extern "C" fn prctl(
     quiesce::around(ask, |&result| result == 0)
 }
 
-/// Stands in front of the C library's `syscall`: all calls but `seccomp` go on at once, without a frame of the library's
+/// Stands in front of the C library's `syscall`: all calls but `seccomp` and those that concern memory which was remapped go on at once, without a frame of the library's
 /// between, since some (`clone`) return twice, on different stacks.
 ///
 /// # Safety
@@ -182,6 +198,14 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     core::arch::naked_asm!(
         "cmp rdi, {seccomp}",
         "je 2f",
+        "cmp rdi, {uring}",
+        "je 2f",
+        "cmp rdi, {aio}",
+        "je 2f",
+        "cmp rdi, {vmsplice}",
+        "je 2f",
+        "cmp rdi, {userfaultfd}",
+        "je 2f",
         "mov rax, qword ptr [rip + {real}@GOTPCREL]",
         "mov rax, qword ptr [rax]",
         "test rax, rax",
@@ -190,6 +214,10 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "2:",
         "jmp {slowly}",
         seccomp = const guest::CALL_SECCOMP,
+        uring = const guest::FRAME_CALLS[0],
+        aio = const guest::FRAME_CALLS[1],
+        vmsplice = const guest::FRAME_CALLS[2],
+        userfaultfd = const guest::FRAME_CALLS[3],
         real = sym REAL_SYSCALL,
         slowly = sym syscall_slowly,
     )
@@ -206,6 +234,14 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     core::arch::naked_asm!(
         "cmp x0, #{seccomp}",
         "b.eq 2f",
+        "cmp x0, #{uring}",
+        "b.eq 2f",
+        "cmp x0, #{aio}",
+        "b.eq 2f",
+        "cmp x0, #{vmsplice}",
+        "b.eq 2f",
+        "cmp x0, #{userfaultfd}",
+        "b.eq 2f",
         "adrp x16, :got:{real}",
         "ldr x16, [x16, :got_lo12:{real}]",
         "ldr x16, [x16]",
@@ -214,6 +250,10 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "2:",
         "b {slowly}",
         seccomp = const guest::CALL_SECCOMP,
+        uring = const guest::FRAME_CALLS[0],
+        aio = const guest::FRAME_CALLS[1],
+        vmsplice = const guest::FRAME_CALLS[2],
+        userfaultfd = const guest::FRAME_CALLS[3],
         real = sym REAL_SYSCALL,
         slowly = sym syscall_slowly,
     )
@@ -239,6 +279,7 @@ unsafe extern "C" fn syscall_slowly(
         unsafe { std::mem::transmute(real) };
     // SAFETY: the arguments are passed on as they came, and the caller of `syscall` promises what the system call asks for.
     let ask = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
+    zread::descriptor_hooks::before_frame_call(number);
     if number != guest::CALL_SECCOMP || !guest::confines(first) {
         return ask();
     }

@@ -36,10 +36,23 @@ impl AnonymousMap {
         Self::map(len, MapFlags::SHARED)
     }
 
+    /// `len` bytes of addresses at which nothing may be loaded or stored until they are [made accessible](crate::map::protect). They count
+    /// as no data, are in no core file, and locking all memory of the process gives them none.
+    ///
+    /// # Errors
+    /// As `mmap`.
+    pub fn reserved(len: usize) -> io::Result<Self> {
+        Self::map_as(len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+    }
+
     fn map(len: usize, flags: MapFlags) -> io::Result<Self> {
+        Self::map_as(len, ProtFlags::READ | ProtFlags::WRITE, flags)
+    }
+
+    fn map_as(len: usize, rights: ProtFlags, flags: MapFlags) -> io::Result<Self> {
         let len = len.max(1).next_multiple_of(crate::mem::PAGE_SIZE);
         // SAFETY: a fresh mapping at an address of the kernel's choice; nothing existing is touched.
-        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), len, rights, flags) }?;
         Ok(Self { base: base.cast(), len })
     }
 
@@ -122,6 +135,13 @@ mod tests {
                 assert_eq!(area.base().add(8191).read(), 7);
             }
             area.keep_from_children();
+        }
+        let reserved = AnonymousMap::reserved(1 << 40).unwrap();
+        // SAFETY: the area is mapped, only this test knows it, and a part may be used once it is accessible.
+        unsafe {
+            crate::map::protect(reserved.base(), 8192, crate::map::Protection::ReadWrite).unwrap();
+            reserved.base().add(8191).write(7);
+            assert_eq!(reserved.base().add(8191).read(), 7);
         }
         let area = AnonymousMap::private(4 << 20).unwrap();
         area.prefer_huge_pages();

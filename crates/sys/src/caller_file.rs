@@ -3,7 +3,7 @@
 //! Relies on system calls alone: no `errno`, no cancellation point, no allocation.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::lease::FileKey;
 
@@ -22,9 +22,40 @@ impl CallerFile {
     }
 
     /// Which regular file it is; `None` if it is none.
+    ///
+    /// A network file system's server is not asked: it says what was known last.
     pub fn regular(self) -> Option<FileKey> {
-        let stat = rustix::fs::fstat(self.0).ok()?;
-        (stat.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(FileKey { device: stat.st_dev, inode: stat.st_ino })
+        use rustix::fs::{AtFlags, StatxFlags, statx};
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(self.0, c"", flags, StatxFlags::TYPE | StatxFlags::INO).ok()?;
+        let device = libc::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        (u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFREG).then_some(FileKey { device, inode: stat.stx_ino })
+    }
+
+    /// Whether it lies on a file system on which leases keep writers away.
+    pub fn is_local(self) -> bool {
+        crate::lease::is_local(self.0)
+    }
+
+    /// Whether the program has itself leased it by this descriptor: opening it once more may end that lease.
+    pub fn has_own_lease(self) -> bool {
+        // SAFETY: the call takes numbers.
+        unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) != libc::F_UNLCK }
+    }
+
+    /// Whether it is a device whose driver may hold frames of the program's memory (graphics, networks, virtual machines): any but
+    /// terminals and the likes of `/dev/null`.
+    pub fn is_holding_device(self) -> bool {
+        /// Memory (null, zero, random), terminals, consoles.
+        const HARMLESS: [u32; 3] = [1, 4, 5];
+        /// Pseudo-terminals.
+        const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
+        rustix::fs::fstat(self.0).is_ok_and(|stat| {
+            let major = libc::major(stat.st_rdev);
+            stat.st_mode & libc::S_IFMT == libc::S_IFCHR
+                && !HARMLESS.contains(&major)
+                && !PSEUDO_TERMINALS.contains(&major)
+        })
     }
 
     /// Whether it is read through the page cache.
@@ -37,7 +68,6 @@ impl CallerFile {
     /// The path that it was opened by, as far as it fits.
     pub fn path(self, into: &mut [u8]) -> Option<&[u8]> {
         use std::io::Write;
-        use std::os::fd::AsRawFd;
         let mut link = [0_u8; 40];
         // The last byte stays the closing zero.
         write!(&mut link[..39], "/proc/self/fd/{}", self.0.as_raw_fd()).ok()?;
@@ -119,7 +149,6 @@ pub unsafe fn buffers(buffers: *const IoVec, count: i32, room: &mut [IoVec], kno
 mod tests {
     use super::*;
     use crate::file::tests::ScratchFile;
-    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_number_says_what_it_is_and_wrong_ones_do_no_harm() {
@@ -127,7 +156,12 @@ mod tests {
         let file = scratch.file("a");
         std::os::unix::fs::FileExt::write_all_at(&file, &[9; 6000], 0).unwrap();
         let caller = CallerFile::new(file.as_raw_fd()).unwrap();
-        assert!(caller.regular().is_some() && caller.is_buffered());
+        assert!(caller.regular().is_some() && caller.is_buffered() && !caller.is_holding_device());
+        let stat = rustix::fs::fstat(&file).unwrap();
+        assert_eq!(caller.regular(), Some(FileKey { device: stat.st_dev, inode: stat.st_ino }));
+        assert!(!caller.is_local() || !caller.has_own_lease());
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(!CallerFile::new(null.as_raw_fd()).unwrap().is_holding_device());
         let mut path = [0; 4096];
         assert!(caller.path(&mut path).unwrap().starts_with(b"/"));
         let before = caller.advance(0).unwrap();

@@ -32,6 +32,12 @@ impl ForkMark {
             None => this_process() != self.owner,
         }
     }
+
+    /// In a child: from here on it is this process's mark; whether it was not, to the first of those who ask. Where pages can't be wiped it
+    /// stays the parent's.
+    pub fn renew(&self) -> bool {
+        self.page.as_ref().is_some_and(|page| word(page).swap(1, Ordering::Relaxed) == 0)
+    }
 }
 
 impl Default for ForkMark {
@@ -67,7 +73,11 @@ mod tests {
             let (_ours, theirs) = socket_pair().unwrap();
             // SAFETY: the child makes one mapping and compares.
             let child = unsafe {
-                fork(theirs.as_fd(), &mut || i32::from(!mark.is_forked()) + 2 * i32::from(ForkMark::new().is_forked()))
+                fork(theirs.as_fd(), &mut || {
+                    let is_missing = mark.is_forked() && !ForkMark::new().is_forked();
+                    let is_renewed = mark.page.is_none() || mark.renew() && !mark.renew() && !mark.is_forked();
+                    i32::from(!is_missing || !is_renewed)
+                })
             };
             assert_eq!(child.unwrap().wait(), WaitStatus::Exited(0));
             assert!(!mark.is_forked());

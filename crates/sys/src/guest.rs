@@ -295,6 +295,31 @@ pub fn sends_in_place(level: i32, name: i32) -> bool {
     level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY
 }
 
+/// Whether `fcntl` with this command leases a file so that others can't even have it open.
+pub fn leases_alone(command: i32, argument: usize) -> bool {
+    command == libc::F_SETLEASE && argument as i32 == libc::F_WRLCK
+}
+
+/// Numbers of system calls after which the kernel may hold frames of memory while the program goes on, or which have faults in its memory
+/// handled by the program.
+pub const FRAME_CALLS: [libc::c_long; 4] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_setup, libc::SYS_vmsplice, libc::SYS_userfaultfd];
+
+/// Whether the calling thread runs on a stack that it has for signal handlers, which may be a few KiB.
+pub fn is_on_signal_stack() -> bool {
+    // SAFETY: the struct is valid when zero, and the call writes it.
+    unsafe {
+        let mut stack = std::mem::zeroed::<libc::stack_t>();
+        libc::sigaltstack(std::ptr::null(), &raw mut stack) == 0 && stack.ss_flags & libc::SS_ONSTACK != 0
+    }
+}
+
+/// Gives the calling process a process group of its own: signals to the one that it was in don't reach it.
+pub fn leave_process_group() {
+    // Where that is refused it gets those signals.
+    let _ = process::setpgid(None, None);
+}
+
 /// Whether `madvise` with this advice leaves memory as it is, whatever it is a mapping of.
 pub fn is_mere_hint(advice: i32) -> bool {
     let hints = [

@@ -5,7 +5,7 @@
 //! `/proc/sys/fs/lease-break-time`. Everything here is fit for a helper: nothing allocates.
 
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -28,6 +28,11 @@ const LOCAL: [u64; 5] = [
     0x0102_1994, // tmpfs
 ];
 
+/// Whether a file, opened in any way, lies on a file system on which leases keep writers away.
+pub fn is_local(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|system| LOCAL.contains(&(system.f_type as u64)))
+}
+
 /// A file that is leased: nothing writes to it until this is dropped.
 #[derive(Debug)]
 pub struct ReadLease {
@@ -48,10 +53,12 @@ impl ReadLease {
         if !is_regular || (FileKey { device: stat.st_dev, inode: stat.st_ino }) != key {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let file = open(-1, place.as_raw_fd(), OFlags::RDONLY | OFlags::NONBLOCK)?;
-        if !LOCAL.contains(&(rustix::fs::fstatfs(&file)?.f_type as u64)) {
+        // And only where opening a file asks no other machine and no other process, which may not answer: a writer of another file waits
+        // for this process meanwhile.
+        if !is_local(place.as_fd()) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        let file = open(-1, place.as_raw_fd(), OFlags::RDONLY | OFlags::NONBLOCK)?;
         // SAFETY: the call takes numbers.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) } != 0 {
             return Err(io::Error::last_os_error());
@@ -77,22 +84,16 @@ impl ReadLease {
         unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) != libc::F_RDLCK }
     }
 
-    /// Maps the whole file privately, for loads and stores; forked children don't get the mapping. Returns its first address.
+    /// Maps the whole file privately, for loads and stores. Returns its first address.
     ///
     /// # Errors
     /// As `mmap`.
     pub fn map(&self) -> io::Result<usize> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags};
+        use rustix::mm::{MapFlags, ProtFlags};
         let len = usize::try_from(self.len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, rights, flags, &self.file, 0) }?;
-        // SAFETY: advice about that mapping, which changes nothing here. What is moved from it is the caller's to see to.
-        let kept = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) };
-        if let Err(error) = kept {
-            unmap(base as usize, self.len);
-            return Err(error.into());
-        }
         Ok(base as usize)
     }
 }
@@ -170,8 +171,7 @@ mod tests {
         let take = || ReadLease::take(crate::guest::process_id(), file.as_raw_fd(), key);
         let writer = File::options().write(true).open(&path).unwrap();
         let refused = take().unwrap_err();
-        let is_local = LOCAL.contains(&(rustix::fs::fstatfs(&file).unwrap().f_type as u64));
-        assert!(!is_local || refused.raw_os_error() == Some(libc::EAGAIN), "{refused}");
+        assert!(!is_local(file.as_fd()) || refused.raw_os_error() == Some(libc::EAGAIN), "{refused}");
         drop(writer);
         let Ok(lease) = take() else { return crate::testing::skipped("no leases here") };
         assert!(lease.len() == 5000 && !lease.is_empty() && !lease.is_being_broken());

@@ -40,6 +40,22 @@ pub fn max_mappings() -> usize {
     number.unwrap_or(65_530)
 }
 
+/// Whether the addresses or the data of process `pid` are limited (0: of the caller), so that ranges kept in reserve would be missed.
+pub fn bounds_addresses(pid: i32) -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|resource| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // Not by the C library's functions, before which a library that this crate is linked into may have put its own.
+        // SAFETY: the call writes the struct.
+        unsafe { libc::syscall(libc::SYS_prlimit64, pid, resource, std::ptr::null::<libc::rlimit>(), &raw mut limit) };
+        limit.rlim_cur != libc::RLIM_INFINITY
+    })
+}
+
+/// Whether a limit of this kind concerns addresses or data.
+pub fn concerns_addresses(resource: i32) -> bool {
+    resource == libc::RLIMIT_AS as i32 || resource == libc::RLIMIT_DATA as i32
+}
+
 /// Has a write that would make a file longer than the process may (`ulimit -f`) fail with EFBIG, where the system's default is to
 /// end the process.
 pub fn refuse_longer_files() {
@@ -56,5 +72,12 @@ mod tests {
         let now = super::open_files();
         assert_eq!(super::raise_open_files(1), now);
         assert_eq!(super::open_files(), now);
+    }
+
+    #[test]
+    fn limits_of_addresses_are_seen() {
+        let before = super::bounds_addresses(0);
+        assert_eq!(super::bounds_addresses(crate::guest::process_id()), before);
+        assert!(super::concerns_addresses(libc::RLIMIT_AS as i32) && !super::concerns_addresses(-1));
     }
 }

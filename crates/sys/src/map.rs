@@ -105,6 +105,18 @@ pub unsafe fn protect(at: *mut u8, len: usize, access: Protection) -> io::Result
     Ok(unsafe { mm::mprotect(at.cast(), len, flags) }?)
 }
 
+/// Takes away whatever lies at `at`.
+///
+/// # Safety
+/// `at .. at + len` is page-aligned and belongs to the caller; no code uses it any more.
+///
+/// # Errors
+/// As `munmap`.
+pub unsafe fn unmap(at: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: `unmap` demands pages of the caller's that no code uses any more.
+    Ok(unsafe { mm::munmap(at.cast(), len) }?)
+}
+
 /// Advice about memory that doesn't change what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAdvice {

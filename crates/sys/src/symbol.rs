@@ -43,6 +43,12 @@ pub fn program_malloc_address() -> Option<usize> {
     Some(pointer.as_ptr() as usize)
 }
 
+/// Whether a function is in the same object as the C library's others.
+pub fn is_of_c_library(function: *mut ()) -> bool {
+    let library = object_of(libc::getauxval as *const ());
+    library.is_some() && object_of(function.cast_const()) == library
+}
+
 /// Whether the object that holds this code was loaded after the C library, as by `dlopen`: the program's calls go past it then.
 /// What is linked or preloaded comes before the C library.
 pub fn is_loaded_late() -> bool {

@@ -1,6 +1,6 @@
 //! Large blocks of memory that the library hands out in place of the C library: the only memory into which reads are remapped.
 //!
-//! Relies on one range of addresses that is reserved at the start. A block begins at a page, keeps its addresses for good and goes back
+//! Relies on one range of addresses that is reserved at the start, and made accessible as far as blocks need it. A block begins at a page, keeps its addresses for good and goes back
 //! to those of its class, so that what is remapped in it never becomes other memory unseen. `free` takes no lock; `malloc` tries one and
 //! leaves the request to the C library if it is taken (a signal handler may have interrupted it).
 
@@ -15,7 +15,8 @@ use quire_sys::thread::BlockedSignals;
 use quire_sys::{bare_thread, guest};
 
 use super::maps;
-use super::write_history::WriteHistory;
+use super::use_history::UseHistory;
+use crate::confinement;
 
 /// Smaller requests are the C library's.
 pub const LEAST_BLOCK_BYTES: usize = 128 << 10;
@@ -26,6 +27,8 @@ const ARENA_BYTES: usize = 64 << 30;
 const GRANULES: usize = ARENA_BYTES / GRANULE_BYTES;
 const MOST_BLOCKS: usize = 8192;
 const CLASSES: usize = 56;
+/// Blocks that are as long begin at multiples of it, as the kernel's huge pages do: those of a file can be mapped there whole.
+const HUGE_BYTES: usize = 2 << 20;
 /// Memory that freed blocks may keep; what is freed beyond goes back to the system.
 const MOST_KEPT_BYTES: usize = 64 << 20;
 const TRIES: usize = 200;
@@ -46,8 +49,8 @@ pub struct Block {
     next: AtomicU32,
     /// The program has given advice about it.
     is_advised: AtomicU32,
-    /// Whether what was remapped here was written.
-    pub history: WriteHistory,
+    /// Whether what was remapped here was touched and written.
+    pub history: UseHistory,
     /// Remaps so far.
     pub remaps: AtomicU32,
     /// Reads that are copied before the loss model makes another try.
@@ -69,8 +72,9 @@ struct BlockTable {
     /// The block of each granule, by number and one.
     owners: [AtomicU16; GRANULES],
     free: [AtomicU32; CLASSES],
-    /// Freed and not in the lists yet.
+    /// Freed and not in the lists yet, and how many bytes that are.
     pending: AtomicU32,
+    pending_bytes: AtomicUsize,
     taken: AtomicU32,
     block_count: AtomicUsize,
     granule_count: AtomicUsize,
@@ -78,17 +82,21 @@ struct BlockTable {
 }
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
+/// Where the library's range ends, now.
+static END: AtomicUsize = AtomicUsize::new(0);
 static TABLE: AtomicPtr<BlockTable> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Reserves the addresses, while the library is loaded; whether there are any.
 pub fn open() -> bool {
     let (Ok(arena), Ok(table)) =
-        (AnonymousMap::private(ARENA_BYTES + GRANULE_BYTES), AnonymousMap::private(size_of::<BlockTable>()))
+        (AnonymousMap::reserved(ARENA_BYTES + HUGE_BYTES), AnonymousMap::private(size_of::<BlockTable>()))
     else {
         return false;
     };
     TABLE.store(table.base().cast(), Ordering::Release);
-    BASE.store((arena.base() as usize).next_multiple_of(GRANULE_BYTES), Ordering::Release);
+    let base = (arena.base() as usize).next_multiple_of(HUGE_BYTES);
+    END.store(base + ARENA_BYTES, Ordering::Release);
+    BASE.store(base, Ordering::Release);
     // Both stay for as long as the process.
     std::mem::forget((arena, table));
     true
@@ -103,7 +111,7 @@ fn table() -> Option<&'static BlockTable> {
 pub fn range() -> Range<usize> {
     match BASE.load(Ordering::Relaxed) {
         0 => 0..0,
-        base => base..base + ARENA_BYTES,
+        base => base..END.load(Ordering::Relaxed),
     }
 }
 
@@ -111,14 +119,33 @@ pub fn range() -> Range<usize> {
 #[inline]
 pub fn has(address: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
-    base != 0 && address.wrapping_sub(base) < ARENA_BYTES
+    base != 0 && address >= base && address < END.load(Ordering::Relaxed)
 }
 
 /// Whether any of `len` bytes at `address` is of the library's range.
 #[inline]
 pub fn touches(address: usize, len: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
-    base != 0 && address < base + ARENA_BYTES && address.saturating_add(len) > base
+    base != 0 && address < END.load(Ordering::Relaxed) && address.saturating_add(len) > base
+}
+
+/// Gives the addresses back that no block has yet: the program limits how many it may have, or locks all of its memory. There are no more blocks
+/// than there are from then on.
+pub fn give_up_addresses() {
+    let Some(table) = table().filter(|_| BASE.load(Ordering::Relaxed) != 0) else { return };
+    // A thread that has them for long has interrupted itself, or forks.
+    if !hold() {
+        return;
+    }
+    let reserved_end = BASE.load(Ordering::Relaxed) + ARENA_BYTES;
+    let end = BASE.load(Ordering::Relaxed) + table.granule_count.load(Ordering::Relaxed) * GRANULE_BYTES;
+    // First, as other memory may come to lie there at once.
+    let old_end = END.swap(end, Ordering::SeqCst);
+    if old_end > end && old_end <= reserved_end {
+        // SAFETY: the library's own addresses, at which no block lies.
+        let _ = unsafe { map::unmap(end as *mut u8, old_end - end) };
+    }
+    release(true, false);
 }
 
 /// The block that `address` lies in.
@@ -186,7 +213,14 @@ pub fn free(pointer: *mut c_void) {
     }
     let granule = (address - BASE.load(Ordering::Relaxed)) / GRANULE_BYTES;
     let number = u32::from(table.owners[granule].load(Ordering::Relaxed));
+    let len = block.len.load(Ordering::Relaxed);
+    let pending_bytes = table.pending_bytes.fetch_add(len, Ordering::Relaxed) + len;
     table.put_back(block, number);
+    // Much memory goes back to the system now, as the C library does with it: the program may ask for none again.
+    if pending_bytes > MOST_KEPT_BYTES && !confinement::is_quiesced() && table.try_lock() {
+        table.sort_pending();
+        table.taken.store(0, Ordering::Release);
+    }
 }
 
 /// Bytes of a block that may be used, all of which count from now on.
@@ -248,6 +282,13 @@ pub fn release(was_held: bool, is_child: bool) {
     }
 }
 
+/// In a child that no handler has seen: lists that another thread has had stay taken.
+pub fn release_in_child() {
+    let Some(table) = table() else { return };
+    // As in `release`: no more blocks are made.
+    let _ = table.taken.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed);
+}
+
 impl BlockTable {
     fn try_lock(&self) -> bool {
         (0..TRIES).any(|_| {
@@ -261,6 +302,7 @@ impl BlockTable {
     fn sort_pending(&self) {
         // Acquire pairs with the release in `free`.
         let mut number = self.pending.swap(0, Ordering::Acquire);
+        self.pending_bytes.store(0, Ordering::Relaxed);
         while let Some(block) = (number as usize).checked_sub(1).and_then(|at| self.blocks.get(at)) {
             let next = block.next.load(Ordering::Relaxed);
             let (start, len) = (block.start.load(Ordering::Relaxed), block.len.load(Ordering::Relaxed));
@@ -294,11 +336,15 @@ impl BlockTable {
     /// may be handed out: one that the program has protected or unmapped is not, while its mapping can't be made anew.
     fn clean(&self, block: &Block, start: usize, len: usize) -> bool {
         let is_advised = block.is_advised();
+        if confinement::is_quiesced() {
+            // No system calls any more.
+            return !is_advised;
+        }
         if !is_advised && self.kept_bytes.load(Ordering::Relaxed) + len <= MOST_KEPT_BYTES {
             return true;
         }
         // The lease process may be converting it: then its frames must stay until that is done.
-        let _blocked = BlockedSignals::new();
+        let _blocked = BlockedSignals::with_the_c_library_s();
         for _ in 0..if is_advised { MOST_WAITS } else { 1 } {
             let Some(mut maps) = maps::try_lock().filter(|maps| maps.extents.has_room()) else {
                 bare_thread::sleep(WAIT);
@@ -331,11 +377,20 @@ impl BlockTable {
 
     /// A new block, while there are addresses.
     fn make(&self, class: usize, len: usize) -> Option<&Block> {
-        let (number, first) = (self.block_count.load(Ordering::Relaxed), self.granule_count.load(Ordering::Relaxed));
+        let (number, used) = (self.block_count.load(Ordering::Relaxed), self.granule_count.load(Ordering::Relaxed));
         let granules = len / GRANULE_BYTES;
         let block = self.blocks.get(number)?;
+        let first = if len < HUGE_BYTES { used } else { used.next_multiple_of(HUGE_BYTES / GRANULE_BYTES) };
         let owners = self.owners.get(first..first + granules)?;
-        block.start.store(BASE.load(Ordering::Relaxed) + first * GRANULE_BYTES, Ordering::Relaxed);
+        let (base, end) = (BASE.load(Ordering::Relaxed), END.load(Ordering::Relaxed));
+        let (begin, start) = (base + used * GRANULE_BYTES, base + first * GRANULE_BYTES);
+        if start + len > end || confinement::is_quiesced() {
+            return None;
+        }
+        // With what was left out before it, so that all of it stays one mapping.
+        // SAFETY: the library's own addresses, at which no block lies yet.
+        unsafe { map::protect(begin as *mut u8, start + len - begin, Protection::ReadWrite) }.ok()?;
+        block.start.store(start, Ordering::Relaxed);
         block.len.store(len, Ordering::Relaxed);
         block.class.store(class as u32, Ordering::Relaxed);
         // Release publishes the block to `of`.
@@ -384,6 +439,11 @@ mod tests {
         // SAFETY: a block of that size, of this test's.
         assert_eq!(unsafe { again.cast::<u8>().read() }, 0);
         assert!(has(again.addr()) && touches(0, usize::MAX) && !touches(0, 4096) && !has(5));
+        let huge = allocate(5 << 20, 16).unwrap();
+        assert!(huge.addr().is_multiple_of(2 << 20), "a huge page of a file fits there");
+        // SAFETY: a block of that size, of this test's.
+        unsafe { huge.cast::<u8>().write_bytes(1, 5 << 20) };
+        free(huge);
         assert!(hold() && allocate(1 << 20, 16).is_none());
         release(true, false);
         // The lease process converts it: what the program has made of its mapping can't be taken away meanwhile.
@@ -398,6 +458,17 @@ mod tests {
         drop(held);
         let cleaned = allocate((1 << 20) - 3, 16).unwrap();
         assert!(cleaned == again && !of(again.addr()).unwrap().is_advised(), "it is not forgotten");
+        let many: Vec<_> = (0..30).map(|_| allocate(4 << 20, 16).unwrap()).collect();
+        // SAFETY: blocks of that size, of this test's.
+        many.iter().for_each(|block| unsafe { block.cast::<u8>().write_bytes(1, 4 << 20) });
+        many.iter().for_each(|&block| free(block));
+        // SAFETY: blocks of that size, of this test's, which stay mapped.
+        let zeros = many.iter().filter(|block| unsafe { block.cast::<u8>().read() } == 0).count();
+        assert!((10..30).contains(&zeros), "much of what is freed goes back at once, and not all: {zeros}");
+        let end = range().end;
+        give_up_addresses();
+        assert!(range().end < end && has(second.addr()) && !has(end - 1) && allocate(1 << 30, 16).is_none());
+        assert!(allocate(4 << 20, 16).is_some_and(|block| many.contains(&block)), "what was made before is used again");
         [cleaned, other, second].into_iter().for_each(free);
         BASE.store(0, Ordering::Relaxed);
     }

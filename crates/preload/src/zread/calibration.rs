@@ -1,4 +1,4 @@
-//! What copying, remapping and writing afterwards cost on this machine, measured when the lease process starts.
+//! What copying, remapping, and touching and writing afterwards cost on this machine, measured when the lease process starts.
 //!
 //! Relies on the lease process sharing the program's memory: what a remap costs the processors on which the program runs is in its time.
 //! Nothing allocates.
@@ -17,6 +17,9 @@ use super::loss_model::{ReadCost, SIZES};
 const MOST_BYTES: usize = SIZES[SIZES.len() - 1];
 /// Each is done that often; the least counts, as whatever else runs only adds.
 const ROUNDS: usize = 7;
+
+/// Nothing.
+fn leave(_: &AnonymousMap, _: usize) {}
 
 /// Loads a byte of each page.
 fn touch(memory: &AnonymousMap, len: usize) {
@@ -52,37 +55,40 @@ pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
     for (cost, len) in costs.iter_mut().zip(SIZES) {
         // SAFETY: fresh memory for each size, in place of what the one before has left.
         unsafe { map::map_anonymous_over(buffer.base(), MOST_BYTES, Protection::ReadWrite) }.ok()?;
-        let read = |stores: bool| {
+        let read = |after: fn(&AnonymousMap, usize)| {
             let begun = Instant::now();
             // SAFETY: `read_at` demands mapped bytes that may change: `buffer` is a mapping of this function's, and `len` is at most its length.
             let count = unsafe { caller.read_at(buffer.base() as usize, len, 0) }.ok()?;
             if count < len {
                 return None;
             }
-            if stores {
-                store(&buffer, len)
-            } else {
-                touch(&buffer, len)
-            }
+            after(&buffer, len);
             Some(begun.elapsed().as_nanos() as u64)
         };
-        let (read_ns, read_store_ns) = (least(|| read(false))?, least(|| read(true))?);
-        let zread = |stores: bool| {
+        let [read_ns, read_touched_ns, read_stored_ns] = each_use(read)?;
+        let zread = |after: fn(&AnonymousMap, usize)| {
             let begun = Instant::now();
             // SAFETY: both are this function's, and nothing refers into them.
             unsafe { map::move_over(source.base(), len, buffer.base()) }.ok()?;
-            if stores {
-                store(&buffer, len)
-            } else {
-                touch(&buffer, len)
-            }
+            after(&buffer, len);
             Some(begun.elapsed().as_nanos() as u64)
         };
-        let (zread_ns, zread_store_ns) = (least(|| zread(false))?, least(|| zread(true))?);
-        let cow_ns = zread_store_ns.saturating_sub(zread_ns).saturating_sub(read_store_ns.saturating_sub(read_ns));
-        *cost = ReadCost { read_ns, zread_ns, cow_ns };
+        let [zread_ns, zread_touched_ns, zread_stored_ns] = each_use(zread)?;
+        let stores_ns = read_stored_ns.saturating_sub(read_touched_ns);
+        *cost = ReadCost {
+            read_ns,
+            read_touch_ns: read_touched_ns.saturating_sub(read_ns),
+            zread_ns,
+            zread_touch_ns: zread_touched_ns.saturating_sub(zread_ns),
+            cow_ns: zread_stored_ns.saturating_sub(zread_touched_ns).saturating_sub(stores_ns),
+        };
     }
     Some(costs)
+}
+
+/// What `once` costs if the bytes are left alone, touched and stored to afterwards.
+fn each_use(once: impl Fn(fn(&AnonymousMap, usize)) -> Option<u64>) -> Option<[u64; 3]> {
+    Some([least(|| once(leave))?, least(|| once(touch))?, least(|| once(store))?])
 }
 
 fn least(mut once: impl FnMut() -> Option<u64>) -> Option<u64> {
@@ -100,6 +106,6 @@ mod tests {
     #[test]
     fn every_size_is_measured() {
         let costs = measure().unwrap();
-        assert!(costs.iter().all(|cost| cost.read_ns > 0 && cost.zread_ns > 0));
+        assert!(costs.iter().all(|cost| cost.read_ns > 0 && cost.zread_ns > 0 && cost.zread_touch_ns > 0));
     }
 }

@@ -1,12 +1,12 @@
 //! The functions that open files and change descriptors, in front of the C library's, where they matter to remapped memory.
 //!
-//! Relies on programs calling them by the C library. Two things matter: an `open` that shall not wait for a lease of the library's; and ways
+//! Relies on programs calling them by the C library. Two things matter: calls that shall not wait for a lease of the library's; and ways
 //! to have a device or a pipe take bytes from memory while the program goes on. Such transfers hold the frames that the memory has at
 //! that time, so what is written to the file later would be in them. A program that turns to one of them has all reads copied from then on.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
-use quire_sys::caller_file::IoVec;
+use quire_sys::caller_file::{CallerFile, IoVec};
 use quire_sys::guest;
 
 use super::requests::{self, LeaseRequest};
@@ -23,12 +23,44 @@ fn end_remaps() {
     }
 }
 
-/// Whether an `open` that has failed shall be tried again: it was to change the file without waiting, and a lease of the library's may
-/// be why it failed.
+/// So often a call is tried again: another thread may have had the file leased between.
+const MOST_TRIES: usize = 3;
+
+/// The program may ask for transfers in place by `call`, one of [`guest::FRAME_CALLS`].
+pub fn before_frame_call(call: c_long) {
+    if guest::FRAME_CALLS.contains(&call) {
+        end_remaps();
+    }
+}
+
+/// After `open` has given `number` for `path`: some devices take bytes from memory, and put them there, at any time.
+///
+/// # Safety
+/// `path` is what `open` was given, and has found.
+#[inline]
+unsafe fn after_open(number: c_int, path: *const c_char) {
+    if hooks::is_open() {
+        // SAFETY: `after_open` demands a path that the kernel has just read.
+        unsafe { look_for_device(number, path) };
+    }
+}
+
+/// # Safety
+/// As [`after_open`].
 #[cold]
-fn gives_way(flags: c_int) -> bool {
-    guest::errno() == guest::WOULD_BLOCK
-        && guest::opens_without_waiting(flags)
+unsafe fn look_for_device(number: c_int, path: *const c_char) {
+    // SAFETY: the kernel has just read it as a C string.
+    let is_device = unsafe { CStr::from_ptr(path) }.to_bytes().starts_with(b"/dev/");
+    if is_device && !confinement::is_quiesced() && CallerFile::new(number).is_some_and(CallerFile::is_holding_device) {
+        end_remaps();
+    }
+}
+
+/// Whether a call that has failed shall be tried again: it was not to wait (`is_meant`), and a lease of the library's may be why it failed.
+#[cold]
+fn gives_way(is_meant: bool) -> bool {
+    is_meant
+        && guest::errno() == guest::WOULD_BLOCK
         && lease_process::is_ready()
         && !confinement::is_quiesced()
         && requests::ask(LeaseRequest::GiveBack, lease_process::is_alive)
@@ -36,22 +68,30 @@ fn gives_way(flags: c_int) -> bool {
 
 // On the processors that this library works on, arguments of a variable number go where fixed ones do.
 macro_rules! opens {
-    ($($name:ident($($place:ident: $kind:ty),*; $flags:ident $(, $mode:ident)?);)*) => {
+    ($($name:ident($path:ident $(in $directory:ident)?; $flags:ident $(, $mode:ident)?);)*) => {
         $(
             #[doc = concat!("Stands in front of the C library's `", stringify!($name), "`.")]
             ///
             /// # Safety
             /// As that function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $name($($place: $kind,)* $flags: c_int $(, $mode: u32)?) -> c_int {
+            pub unsafe extern "C-unwind" fn $name(
+                $($directory: c_int,)? $path: *const c_char, $flags: c_int $(, $mode: u32)?
+            ) -> c_int {
                 if guest::opens_directly($flags) {
                     end_remaps();
                 }
                 // SAFETY: the arguments are passed on as they came.
-                let result = unsafe { real_calls::$name($($place,)* $flags $(, $mode)?) };
-                if result < 0 && gives_way($flags) {
-                    // SAFETY: the arguments are passed on as they came.
-                    return unsafe { real_calls::$name($($place,)* $flags $(, $mode)?) };
+                let call = || unsafe { real_calls::$name($($directory,)? $path, $flags $(, $mode)?) };
+                let mut result = call();
+                let mut tries = 0;
+                while result < 0 && tries < MOST_TRIES && gives_way(guest::opens_without_waiting($flags)) {
+                    result = call();
+                    tries += 1;
+                }
+                if result >= 0 {
+                    // SAFETY: the path is what was opened.
+                    unsafe { after_open(result, $path) };
                 }
                 result
             }
@@ -61,14 +101,29 @@ macro_rules! opens {
 
 // Those with a number at the end are what the compiler calls, where it checks arguments, for an `open` of two.
 opens! {
-    open(path: *const c_char; flags, mode);
-    open64(path: *const c_char; flags, mode);
-    openat(directory: c_int, path: *const c_char; flags, mode);
-    openat64(directory: c_int, path: *const c_char; flags, mode);
-    __open_2(path: *const c_char; flags);
-    __open64_2(path: *const c_char; flags);
-    __openat_2(directory: c_int, path: *const c_char; flags);
-    __openat64_2(directory: c_int, path: *const c_char; flags);
+    open(path; flags, mode);
+    open64(path; flags, mode);
+    openat(path in directory; flags, mode);
+    openat64(path in directory; flags, mode);
+    __open_2(path; flags);
+    __open64_2(path; flags);
+    __openat_2(path in directory; flags);
+    __openat64_2(path in directory; flags);
+}
+
+/// `fcntl` by `call`.
+#[inline]
+fn control(command: c_int, argument: usize, call: impl Fn() -> c_int) -> c_int {
+    if guest::turns_direct(command, argument) {
+        end_remaps();
+    }
+    let mut result = call();
+    let mut tries = 0;
+    while result < 0 && tries < MOST_TRIES && gives_way(guest::leases_alone(command, argument)) {
+        result = call();
+        tries += 1;
+    }
+    result
 }
 
 /// Stands in front of the C library's `fcntl`.
@@ -77,11 +132,8 @@ opens! {
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl(number: c_int, command: c_int, argument: usize) -> c_int {
-    if guest::turns_direct(command, argument) {
-        end_remaps();
-    }
     // SAFETY: the arguments are passed on as they came.
-    unsafe { real_calls::fcntl(number, command, argument) }
+    control(command, argument, || unsafe { real_calls::fcntl(number, command, argument) })
 }
 
 /// Stands in front of the C library's `fcntl64`, another name of `fcntl`.
@@ -90,11 +142,8 @@ pub unsafe extern "C-unwind" fn fcntl(number: c_int, command: c_int, argument: u
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl64(number: c_int, command: c_int, argument: usize) -> c_int {
-    if guest::turns_direct(command, argument) {
-        end_remaps();
-    }
     // SAFETY: the arguments are passed on as they came.
-    unsafe { real_calls::fcntl64(number, command, argument) }
+    control(command, argument, || unsafe { real_calls::fcntl64(number, command, argument) })
 }
 
 /// Stands in front of the C library's `vmsplice`.

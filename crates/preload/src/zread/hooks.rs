@@ -7,10 +7,10 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quire_sys::caller_file::{self, IoVec};
-use quire_sys::guest;
+use quire_sys::{guest, limits};
 
 use super::remap::{self, ReadStart};
-use super::{blocks, forks, patterns, real_calls};
+use super::{blocks, forks, lease_process, patterns, real_calls};
 use crate::{confinement, log};
 
 /// Reads of so many bytes are looked at.
@@ -32,6 +32,10 @@ pub fn open_library<'a>(value_of: impl Fn(&CStr) -> Option<&'a [u8]>, has_heap: 
     let Some(settings) = patterns::settings() else { return };
     let refusal = if has_heap {
         "QUIRE_HEAP is set"
+    } else if !real_calls::read_as_the_c_library() {
+        "another library reads in front of the C library"
+    } else if limits::bounds_addresses(0) {
+        "its addresses or its data are limited (ulimit -v, ulimit -d)"
     } else if forks::watch().is_err() {
         "forks can't be watched"
     } else if !blocks::open() {
@@ -69,6 +73,9 @@ fn attempt_one(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart)
     if !is_looked_at(len) {
         return None;
     }
+    // As the real one begins: else a thread that does nothing but read could not be cancelled. No value with an end of its own lives here.
+    // SAFETY: the call has no conditions.
+    unsafe { real_calls::test_cancel() };
     attempt(number, &[IoVec { iov_base: buffer, iov_len: len }], start)
 }
 
@@ -170,15 +177,37 @@ pub unsafe extern "C-unwind" fn __pread_chk(
 }
 
 fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadStart) -> Option<isize> {
-    if !is_open() || confinement::is_quiesced() {
+    // Until the lease process has made the call by which buffers are looked at, a filter may end the program for it.
+    if !is_open() || confinement::is_quiesced() || !lease_process::is_ready() {
         return None;
     }
+    // As in `attempt_one`.
+    // SAFETY: the call has no conditions.
+    unsafe { real_calls::test_cancel() };
     let mut room = [IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 }; remap::MOST_BUFFERS];
     let here = 0_u8;
     // SAFETY: `here` is of this frame.
     let buffers = unsafe { caller_file::buffers(buffers, count, &mut room, std::hint::black_box(&raw const here)) };
     let total = buffers.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
     if is_looked_at(total) { attempt(number, buffers, start) } else { None }
+}
+
+/// After a call of the real function that has read `count` bytes to several buffers: a large one may be remapped the next time.
+#[inline]
+fn note_many(number: c_int, count: isize) -> isize {
+    if count >= LEAST_BYTES.load(Ordering::Relaxed).min(isize::MAX as usize) as isize && is_open() {
+        ask_after(number);
+    }
+    count
+}
+
+#[cold]
+fn ask_after(number: c_int) {
+    if !confinement::is_quiesced() && !lease_process::is_ready() {
+        let errno = guest::errno();
+        remap::ask_after(number);
+        guest::set_errno(errno);
+    }
 }
 
 /// Stands in front of the C library's `readv`.
@@ -190,7 +219,7 @@ pub unsafe extern "C-unwind" fn readv(number: c_int, buffers: *const IoVec, coun
     match attempt_many(number, buffers, count, ReadStart::Position) {
         Some(count) => count,
         // SAFETY: the arguments are passed on as they came.
-        None => unsafe { real_calls::readv(number, buffers, count) },
+        None => note_many(number, unsafe { real_calls::readv(number, buffers, count) }),
     }
 }
 
@@ -203,7 +232,7 @@ pub unsafe extern "C-unwind" fn preadv(number: c_int, buffers: *const IoVec, cou
     match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
         Some(count) => count,
         // SAFETY: the arguments are passed on as they came.
-        None => unsafe { real_calls::preadv(number, buffers, count, offset) },
+        None => note_many(number, unsafe { real_calls::preadv(number, buffers, count, offset) }),
     }
 }
 
@@ -216,7 +245,7 @@ pub unsafe extern "C-unwind" fn preadv64(number: c_int, buffers: *const IoVec, c
     match at_offset(offset).and_then(|start| attempt_many(number, buffers, count, start)) {
         Some(count) => count,
         // SAFETY: the arguments are passed on as they came.
-        None => unsafe { real_calls::preadv64(number, buffers, count, offset) },
+        None => note_many(number, unsafe { real_calls::preadv64(number, buffers, count, offset) }),
     }
 }
 

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use quire_sys::area::AnonymousMap;
 use quire_sys::helper::{AREA_BYTES, HelperProcess, HostProcess};
 use quire_sys::lease::{self, FileKey, ReadLease};
-use quire_sys::{bare_thread, guest};
+use quire_sys::{bare_thread, guest, limits};
 
 use super::convert::{self, Converter};
 use super::extents::{Extent, MOST_EXTENTS};
 use super::maps::{self, MOST_FILES, MapsGuard};
 use super::requests::{self, LeaseRequest};
-use super::{calibration, loss_model, stats};
+use super::{blocks, calibration, forks, loss_model, remap, stats};
 use crate::confinement::{self, CallingProcess};
 use crate::{log, process};
 
@@ -27,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const LONG_LOOK: Duration = Duration::from_secs(1);
 /// It may end so often without having said so, before no more is started.
 const MOST_KILLED: u32 = 3;
+/// After all leases were given back for a call of the program's that shall not wait, no new ones are taken for so long.
+const QUIET: Duration = Duration::from_millis(20);
 /// The program's thread waits no longer for it to leave.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
 
@@ -60,9 +62,9 @@ pub fn is_ready() -> bool {
     READY.load(Ordering::Acquire) && !CLOSED.load(Ordering::SeqCst) && HELPER.is_alive()
 }
 
-/// Whether it runs.
+/// Whether it runs, beside the calling process.
 pub fn is_alive() -> bool {
-    HELPER.is_alive()
+    HELPER.is_alive() && !forks::is_left_behind()
 }
 
 /// Has it started if it isn't there; whether it is there, or soon.
@@ -122,11 +124,11 @@ fn places() -> Option<*mut Places> {
     Some(PLACES.load(Ordering::Relaxed))
 }
 
-/// Has all memory converted and the process end, for good: the program confines itself, or locks all of its memory.
+/// Has all memory converted and the process end, for good: the program confines itself, or does what remapped memory is not fit for.
 pub fn close() {
     CLOSED.store(true, Ordering::SeqCst);
     READY.store(false, Ordering::SeqCst);
-    if HELPER.is_alive() && confinement::caller() == CallingProcess::Owner {
+    if is_alive() && confinement::caller() == CallingProcess::Owner {
         SHALL_LEAVE.store(true, Ordering::SeqCst);
         requests::ring();
         HELPER.wait_for_end(LONGEST_STOP);
@@ -159,6 +161,7 @@ extern "C" fn told(signal: i32) {
 extern "C" fn run() {
     guest::name_thread(process::NAME);
     guest::stand_aside();
+    guest::leave_process_group();
     if let Err(why) = live() {
         GIVEN_UP.store(true, Ordering::Relaxed);
         log::line(format_args!("zread: all reads are copied: {why}"));
@@ -176,12 +179,16 @@ fn live() -> Result<(), &'static str> {
     // SAFETY: helpers have signal handlers of their own, and `told` changes atomics and wakes a futex.
     unsafe { lease::listen(told) }.map_err(|_| "no signals")?;
     let converter = Converter::new()?;
-    loss_model::set(&calibration::measure().ok_or("costs can't be measured")?);
+    if !loss_model::is_known() {
+        remap::rehearse();
+        loss_model::set(&calibration::measure().ok_or("costs can't be measured")?);
+    }
     let mut holder = LeaseHolder {
         converter,
         host: places.host,
         standing: guest::standing(guest::process_id()),
         looked: Instant::now(),
+        quiet_since: None,
         leases: [const { None }; MOST_FILES],
         signals: SIGNALS.load(Ordering::SeqCst),
     };
@@ -207,6 +214,8 @@ struct LeaseHolder {
     host: HostProcess,
     standing: Option<guest::Credentials>,
     looked: Instant,
+    /// When all leases were given back for a call that shall not wait.
+    quiet_since: Option<Instant>,
     /// By the places of the files in the table of MAPS.
     leases: [Option<ReadLease>; MOST_FILES],
     signals: u32,
@@ -223,9 +232,18 @@ impl LeaseHolder {
         if !self.has_program() {
             guest::exit_now(0);
         }
+        if CLOSED.load(Ordering::SeqCst) {
+            return false;
+        }
         if self.looked.elapsed() >= LONG_LOOK {
             self.looked = Instant::now();
             if guest::standing(self.host.thread()) != self.standing {
+                return false;
+            }
+            if limits::bounds_addresses(self.host.process()) {
+                // Another program has set them (`prlimit`).
+                CLOSED.store(true, Ordering::SeqCst);
+                blocks::give_up_addresses();
                 return false;
             }
             self.give_back_unused();
@@ -246,10 +264,13 @@ impl LeaseHolder {
 
     /// What a process that was killed has left: memory is converted, if late, and no file is leased.
     fn take_over(&mut self) {
+        // SAFETY: this is the lease process, which is started when the one before it was waited for.
+        unsafe { maps::release_of_killed() };
         let mut maps = self.maps();
         while let Some(&first) = maps.extents.all().first() {
             self.convert_around(&mut maps, first);
         }
+        // Leases go with the files that are mapped.
         maps.clear();
     }
 
@@ -272,7 +293,10 @@ impl LeaseHolder {
                     self.convert_around(&mut maps, part);
                 }
             }
-            LeaseRequest::GiveBack => self.give_back_all(),
+            LeaseRequest::GiveBack => {
+                self.give_back_all();
+                self.quiet_since = Some(Instant::now());
+            }
         });
         if SHALL_TELL.swap(false, Ordering::SeqCst) {
             stats::tell();
@@ -297,6 +321,9 @@ impl LeaseHolder {
 
     /// Takes a lease on a file, if there is one to be had.
     fn open(&mut self, number: i32, key: FileKey) {
+        if self.quiet_since.is_some_and(|since| since.elapsed() < QUIET) {
+            return;
+        }
         let mut maps = self.maps();
         if maps.find(key).is_some() {
             return;

@@ -1,32 +1,51 @@
-//! Whether a read is to be remapped: the expected loss of copying against that of remapping (§4.3.4 of the dissertation).
+//! Whether a read is copied or remapped: what remapping gains against what it loses if the buffer is written (§4.3.4 of the
+//! dissertation), by how much of the buffer is touched.
 //!
 //! Relies on what [`super::calibration`] has measured; before that nothing is remapped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::use_history::UseShares;
+
 /// Bytes of the reads that are measured; between them is interpolated, beyond them in proportion.
 pub const SIZES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// Remapping has to be faster by that share at least, in percent.
 const LEAST_GAIN_PERCENT: u64 = 10;
+/// Parts of a [`ReadCost`].
+const PARTS: usize = 5;
 
-/// What a read of one size costs, in nanoseconds, touching all of it included.
+/// What a read of one size costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCost {
-    /// By copying.
+    /// Copying it.
     pub read_ns: u64,
-    /// By remapping.
+    /// Touching all of it after it was copied.
+    pub read_touch_ns: u64,
+    /// Remapping it.
     pub zread_ns: u64,
+    /// Touching all of it after it was remapped.
+    pub zread_touch_ns: u64,
     /// What it costs more if every page is stored to after it was remapped than after it was copied.
     pub cow_ns: u64,
 }
 
-static COSTS: [[AtomicU64; 3]; SIZES.len()] = [const { [const { AtomicU64::new(0) }; 3] }; SIZES.len()];
+impl ReadCost {
+    fn parts(self) -> [u64; PARTS] {
+        [self.read_ns, self.read_touch_ns, self.zread_ns, self.zread_touch_ns, self.cow_ns]
+    }
+
+    fn of_parts([read_ns, read_touch_ns, zread_ns, zread_touch_ns, cow_ns]: [u64; PARTS]) -> Self {
+        Self { read_ns, read_touch_ns, zread_ns, zread_touch_ns, cow_ns }
+    }
+}
+
+static COSTS: [[AtomicU64; PARTS]; SIZES.len()] = [const { [const { AtomicU64::new(0) }; PARTS] }; SIZES.len()];
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Takes what was measured for [`SIZES`].
 pub fn set(costs: &[ReadCost; SIZES.len()]) {
     for (places, cost) in COSTS.iter().zip(costs) {
-        for (place, value) in places.iter().zip([cost.read_ns, cost.zread_ns, cost.cow_ns]) {
+        for (place, value) in places.iter().zip(cost.parts()) {
             place.store(value, Ordering::Relaxed);
         }
     }
@@ -34,11 +53,16 @@ pub fn set(costs: &[ReadCost; SIZES.len()]) {
     IS_KNOWN.store(true, Ordering::Release);
 }
 
+/// Whether it was measured, by this lease process or one before it.
+pub fn is_known() -> bool {
+    // Acquire pairs with the release in `set`.
+    IS_KNOWN.load(Ordering::Acquire)
+}
+
 /// What was measured.
 pub fn costs() -> [ReadCost; SIZES.len()] {
     std::array::from_fn(|at| {
-        let [read_ns, zread_ns, cow_ns] = [0, 1, 2].map(|part| COSTS[at][part].load(Ordering::Relaxed));
-        ReadCost { read_ns, zread_ns, cow_ns }
+        ReadCost::of_parts(std::array::from_fn(|part| COSTS[at][part].load(Ordering::Relaxed)))
     })
 }
 
@@ -47,52 +71,65 @@ fn cost_of(costs: &[ReadCost; SIZES.len()], len: usize) -> ReadCost {
     let last = SIZES.len() - 1;
     let above = SIZES.iter().position(|&size| len <= size).unwrap_or(last).max(1);
     let (low, high) = (SIZES[above - 1] as i128, SIZES[above] as i128);
-    let value = |part: fn(&ReadCost) -> u64| {
-        let (from, to) = (i128::from(part(&costs[above - 1])), i128::from(part(&costs[above])));
-        let at = from + (to - from) * (len as i128 - low) / (high - low);
-        u64::try_from(at).unwrap_or(0)
-    };
-    ReadCost {
-        read_ns: value(|cost| cost.read_ns),
-        zread_ns: value(|cost| cost.zread_ns),
-        cow_ns: value(|cost| cost.cow_ns),
-    }
+    let (from, to) = (costs[above - 1].parts(), costs[above].parts());
+    ReadCost::of_parts(std::array::from_fn(|part| {
+        let (from, to) = (i128::from(from[part]), i128::from(to[part]));
+        u64::try_from(from + (to - from) * (len as i128 - low) / (high - low)).unwrap_or(0)
+    }))
 }
 
-/// Whether remapping is expected to lose less, if that share of the pages is written afterwards.
-fn loses_less(cost: ReadCost, written_permille: u32) -> bool {
-    let gain = cost.read_ns.saturating_sub(cost.zread_ns);
-    let written = u64::from(written_permille.min(1000));
-    gain * 100 > cost.read_ns * LEAST_GAIN_PERCENT && cost.cow_ns * written < gain * (1000 - written)
+/// Whether remapping is expected to lose less, if these shares of the pages are touched and written afterwards.
+fn loses_less(cost: ReadCost, shares: UseShares) -> bool {
+    let [touched, written] = [shares.touched, shares.written].map(|share| u64::from(share.min(1000)));
+    let read_ns = cost.read_ns + cost.read_touch_ns * touched / 1000;
+    let gain = read_ns.saturating_sub(cost.zread_ns + cost.zread_touch_ns * touched / 1000);
+    gain * 100 > read_ns * LEAST_GAIN_PERCENT && cost.cow_ns * written < gain * (1000 - written)
 }
 
-/// Whether a read of `len` bytes shall be remapped, of which that share of pages is expected to be written.
-pub fn favours(len: usize, written_permille: u32) -> bool {
-    // Acquire pairs with the release in `set`.
-    IS_KNOWN.load(Ordering::Acquire) && loses_less(cost_of(&costs(), len), written_permille)
+/// Whether a read of `len` bytes shall be remapped, of which these shares of the pages are expected to be touched and written.
+pub fn favours(len: usize, shares: UseShares) -> bool {
+    is_known() && loses_less(cost_of(&costs(), len), shares)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ALL: u32 = 1000;
+
+    fn written(written: u32) -> UseShares {
+        UseShares { touched: ALL, written }
+    }
+
     #[test]
     fn a_buffer_that_is_written_is_copied_and_small_ones_too() {
-        let cost = |read_ns, zread_ns, cow_ns| ReadCost { read_ns, zread_ns, cow_ns };
+        let cost = |read_ns, zread_ns, cow_ns| ReadCost { read_ns, zread_ns, cow_ns, ..ReadCost::default() };
         // Table 4.2 of the dissertation, 8 KB: a third of the pages may be written for 16 % of the gain.
         let paper = cost(3255, 2387, 4366);
-        assert!(loses_less(paper, 0) && loses_less(paper, 165) && !loses_less(paper, 166) && !loses_less(paper, 1000));
-        assert!(!loses_less(cost(1000, 950, 10), 0), "too little to gain");
-        assert!(!loses_less(cost(1000, 1500, 10), 0));
-        assert!(loses_less(cost(1000, 500, 0), 999));
+        assert!(loses_less(paper, written(0)) && loses_less(paper, written(165)));
+        assert!(!loses_less(paper, written(166)) && !loses_less(paper, written(1000)));
+        assert!(!loses_less(cost(1000, 950, 10), written(0)), "too little to gain");
+        assert!(!loses_less(cost(1000, 1500, 10), written(0)));
+        assert!(loses_less(cost(1000, 500, 0), written(999)));
+    }
+
+    #[test]
+    fn what_is_left_untouched_is_worth_a_remap_that_loses_when_all_is_touched() {
+        let cost = ReadCost { read_ns: 1000, read_touch_ns: 200, zread_ns: 100, zread_touch_ns: 1500, cow_ns: 0 };
+        let touched = |touched| UseShares { touched, written: 0 };
+        assert!(loses_less(cost, touched(0)) && loses_less(cost, touched(500)));
+        assert!(!loses_less(cost, touched(700)) && !loses_less(cost, UseShares::UNKNOWN));
     }
 
     #[test]
     fn costs_between_and_beyond_what_was_measured_lie_on_lines() {
-        let costs = SIZES.map(|size| ReadCost { read_ns: size as u64, zread_ns: 100, cow_ns: 2 * size as u64 });
+        let costs = SIZES.map(|size| {
+            let size = size as u64;
+            ReadCost { read_ns: size, read_touch_ns: 3 * size, zread_ns: 100, zread_touch_ns: 0, cow_ns: 2 * size }
+        });
         for len in [64 << 10, 100 << 10, 128 << 10, 1 << 20, 5 << 20, 8 << 10] {
-            let cost = cost_of(&costs, len);
-            assert_eq!((cost.read_ns, cost.zread_ns, cost.cow_ns), (len as u64, 100, 2 * len as u64));
+            let len = len as u64;
+            assert_eq!(cost_of(&costs, len as usize).parts(), [len, 3 * len, 100, 0, 2 * len]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is remapped, and the files that are leased: one table, under one lock, MAPS.
 //!
-//! Relies on its holders: a thread of the program that has all signals blocked (a handler would find it held), the lease process, and
-//! a thread that forks. Threads that read only try it.
+//! Relies on its holders: a thread of the program that has all signals blocked (a handler would find it held), and the lease process. Threads
+//! of the program only try it.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use quire_sys::bare_thread;
-use quire_sys::lease::FileKey;
+use quire_sys::lease::{self, FileKey};
 
 use super::extents::Extents;
-use super::write_history::WriteHistory;
+use super::use_history::UseHistory;
 
 /// Most files that are leased at a time.
 pub const MOST_FILES: usize = 64;
-/// Ranges of a file for which it is learnt whether buffers are written.
+/// Ranges of a file for which it is learnt how much of the buffers is touched and written.
 const RANGES: usize = 32;
 /// Pieces of a file of which it is known that they were in the page cache lately.
 const CACHED_PIECES: usize = 64;
@@ -37,8 +37,8 @@ pub struct LeasedFile {
     pub base: usize,
     /// Its bytes.
     pub len: u64,
-    /// Whether what was read of its ranges was written.
-    histories: [WriteHistory; RANGES],
+    /// Whether what was read of its ranges was touched and written.
+    histories: [UseHistory; RANGES],
     /// Pieces, and when they were seen in the page cache, in milliseconds.
     cached: [(u64, u64); CACHED_PIECES],
     /// It was read since the lease process last looked.
@@ -53,7 +53,7 @@ impl LeasedFile {
             key: FileKey { device: 0, inode: 0 },
             base: 0,
             len: 0,
-            histories: [const { WriteHistory::new() }; RANGES],
+            histories: [const { UseHistory::new() }; RANGES],
             cached: [(0, 0); CACHED_PIECES],
             is_used: false,
             losses: 0,
@@ -71,7 +71,7 @@ impl LeasedFile {
     }
 
     /// What is known of the range that `offset` lies in.
-    pub fn history(&self, offset: u64) -> &WriteHistory {
+    pub fn history(&self, offset: u64) -> &UseHistory {
         let range = (offset.saturating_mul(RANGES as u64) / self.len.max(1)) as usize;
         &self.histories[range.min(RANGES - 1)]
     }
@@ -117,15 +117,25 @@ impl MapsState {
         self.files.iter().position(|file| file.key == key && file.key != FileKey::default())
     }
 
-    /// Forgets everything: in the child of a fork.
+    /// Forgets everything, and unmaps the files: they belong to a lease process that isn't there any more, or is another process's.
     pub fn clear(&mut self) {
         self.extents.clear();
-        self.files.iter_mut().for_each(LeasedFile::end);
+        for file in &mut self.files {
+            if file.key != FileKey::default() {
+                lease::unmap(file.base, file.len);
+            }
+            file.end();
+        }
     }
 }
 
+const FREE: u32 = 0;
+const TAKEN_BY_PROGRAM: u32 = 1;
+const TAKEN_BY_LEASE_PROCESS: u32 = 2;
+
 /// The lock and what it keeps.
 struct Maps {
+    /// Who has it.
     taken: AtomicU32,
     state: UnsafeCell<MapsState>,
 }
@@ -134,7 +144,7 @@ struct Maps {
 unsafe impl Sync for Maps {}
 
 static MAPS: Maps = Maps {
-    taken: AtomicU32::new(0),
+    taken: AtomicU32::new(FREE),
     state: UnsafeCell::new(MapsState { extents: Extents::new(), files: [const { LeasedFile::none() }; MOST_FILES] }),
 };
 
@@ -142,19 +152,31 @@ static MAPS: Maps = Maps {
 #[derive(Debug)]
 pub struct MapsGuard(());
 
-/// Takes the lock if it is free. The caller has all signals blocked.
+/// Takes the lock if it is free, in a thread of the program. The caller has all signals blocked.
 pub fn try_lock() -> Option<MapsGuard> {
+    try_lock_as(TAKEN_BY_PROGRAM)
+}
+
+fn try_lock_as(holder: u32) -> Option<MapsGuard> {
     // Acquire pairs with the release in `drop`. A guard is made only if the lock was had: its end gives the lock back.
-    match MAPS.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
+    match MAPS.taken.compare_exchange(FREE, holder, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Some(MapsGuard(())),
         Err(_) => None,
     }
 }
 
-/// Takes the lock; waits for its holder while `goes_on`.
+/// Gives back what a lease process that was killed has kept.
+///
+/// # Safety
+/// The caller is the lease process, and the one before it has ended.
+pub unsafe fn release_of_killed() {
+    let _ = MAPS.taken.compare_exchange(TAKEN_BY_LEASE_PROCESS, FREE, Ordering::Acquire, Ordering::Relaxed);
+}
+
+/// Takes the lock, in the lease process; waits for its holder while `goes_on`.
 pub fn lock(goes_on: impl Fn() -> bool) -> Option<MapsGuard> {
     loop {
-        if let Some(guard) = try_lock() {
+        if let Some(guard) = try_lock_as(TAKEN_BY_LEASE_PROCESS) {
             return Some(guard);
         }
         if !goes_on() {
@@ -164,7 +186,7 @@ pub fn lock(goes_on: impl Fn() -> bool) -> Option<MapsGuard> {
     }
 }
 
-/// Forgets everything, held or not: in the child of a fork, before which all was converted.
+/// Forgets everything, held or not, and unmaps what the parent's lease process has mapped: in the child of a fork.
 ///
 /// # Safety
 /// No other thread is there, and the caller does not hold it.
@@ -192,31 +214,42 @@ impl DerefMut for MapsGuard {
 impl Drop for MapsGuard {
     fn drop(&mut self) {
         // Release publishes the state to the next `try_lock`.
-        MAPS.taken.store(0, Ordering::Release);
+        MAPS.taken.store(FREE, Ordering::Release);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quire_sys::area::AnonymousMap;
+    use quire_sys::map::{self, MapAdvice};
 
     #[test]
     fn a_file_is_found_while_it_is_leased_and_the_lock_is_held_by_one() {
         let _alone = crate::state::alone();
         let key = FileKey { device: 1, inode: 2 };
+        let area = AnonymousMap::private(8192).unwrap();
+        let base = area.base() as usize;
+        std::mem::forget(area);
         let mut maps = lock(|| true).unwrap();
         assert!(try_lock().is_none() && lock(|| false).is_none());
         assert!(try_lock().is_none(), "a try that fails gives nothing back");
-        maps.files[3].begin(key, 4096, 1 << 30);
+        maps.files[3].begin(key, base, 8192);
         assert_eq!((maps.find(key), maps.find(FileKey::default())), (Some(3), None));
-        maps.files[3].history(1 << 29).note(2, 1);
-        assert_eq!(maps.files[3].history((1 << 29) + 5).permille(), Some(500));
-        assert_eq!(maps.files[3].history(u64::MAX).permille(), None);
+        maps.files[3].history(4096).note(2, 2, 1);
+        assert_eq!(maps.files[3].history(4096 + 5).shares().map(|shares| shares.written), Some(500));
+        assert_eq!(maps.files[3].history(u64::MAX).shares(), None);
         maps.clear();
         assert_eq!(maps.find(key), None);
-        maps.files[3].begin(key, 4096, 1 << 30);
+        assert!(map::advise(base as *mut u8, 8192, MapAdvice::PopulateRead).is_err(), "it is unmapped");
         std::mem::forget(maps);
         assert!(try_lock().is_none());
+        // SAFETY: no lease process is there while this test is alone, and its guard is forgotten.
+        unsafe { release_of_killed() };
+        std::mem::forget(try_lock().unwrap());
+        // SAFETY: as above.
+        unsafe { release_of_killed() };
+        assert!(try_lock().is_none(), "what the program has stays its");
         // SAFETY: no other thread uses it while this test is alone, and the guard is forgotten.
         unsafe { reset() };
         assert!(try_lock().is_some_and(|maps| maps.find(key).is_none()));

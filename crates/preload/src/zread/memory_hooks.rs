@@ -4,11 +4,13 @@
 //! first, and nothing is remapped in it any more until it is freed.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
-use quire_sys::guest;
+use quire_sys::thread::BlockedSignals;
+use quire_sys::{guest, limits};
 
 use super::requests::{self, LeaseRequest};
-use super::{blocks, lease_process, real_calls};
+use super::{blocks, lease_process, maps, real_calls};
 use crate::confinement;
 
 /// Before the program changes the mapping of a range.
@@ -31,9 +33,57 @@ pub fn make_plain(start: usize, len: usize) {
     if lease_process::is_alive() && !confinement::is_quiesced() {
         let errno = guest::errno();
         let end = start.saturating_add(len);
-        requests::ask(LeaseRequest::Convert { start, end }, lease_process::is_alive);
+        if !is_plain(&(start..end)) {
+            requests::ask(LeaseRequest::Convert { start, end }, lease_process::is_alive);
+        }
         guest::set_errno(errno);
     }
+}
+
+/// Whether it is known without waiting that nothing is remapped in a range.
+fn is_plain(range: &Range<usize>) -> bool {
+    let _blocked = BlockedSignals::with_the_c_library_s();
+    maps::try_lock().is_some_and(|maps| maps.extents.first_within(range).is_none())
+}
+
+/// The program limits its addresses or locks all of its memory: nothing is remapped from now on, and what the library has in reserve is given back.
+#[cold]
+fn give_up() {
+    if blocks::touches(0, usize::MAX) && !confinement::is_quiesced() {
+        let errno = guest::errno();
+        lease_process::close();
+        blocks::give_up_addresses();
+        guest::set_errno(errno);
+    }
+}
+
+macro_rules! limits {
+    ($($name:ident($($process:ident,)? new: $new:ident $(, old: $old:ident)?);)*) => {
+        $(
+            #[doc = concat!("Stands in front of the C library's `", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As that function.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name(
+                $($process: c_int,)? resource: c_int, $new: *const c_void $(, $old: *mut c_void)?
+            ) -> c_int {
+                // Of another process, too: that is rare.
+                if limits::concerns_addresses(resource) && !$new.is_null() {
+                    give_up();
+                }
+                // SAFETY: the arguments are passed on as they came.
+                unsafe { real_calls::$name($($process,)? resource, $new $(, $old)?) }
+            }
+        )*
+    };
+}
+
+limits! {
+    setrlimit(new: new);
+    setrlimit64(new: new);
+    prlimit(process, new: new, old: old);
+    prlimit64(process, new: new, old: old);
 }
 
 macro_rules! changes {
@@ -138,11 +188,7 @@ pub unsafe extern "C-unwind" fn mmap64(
 /// As that function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
-    if blocks::touches(0, usize::MAX) && !confinement::is_quiesced() {
-        let errno = guest::errno();
-        lease_process::close();
-        guest::set_errno(errno);
-    }
+    give_up();
     // SAFETY: the arguments are passed on as they came.
     unsafe { real_calls::mlockall(flags) }
 }
@@ -161,6 +207,9 @@ mod tests {
             assert_eq!((madvise(at, 4096, 0), mprotect(at, 4096, 3), msync(at, 4096, 4)), (0, 0, 0));
             assert_eq!(mremap(at, 8192, 8192, 0, std::ptr::null_mut()), at);
             assert_eq!(munmap(std::ptr::without_provenance_mut(1), 4096), -1);
+            let mut limit = [0_u64; 2];
+            assert_eq!(prlimit64(0, 9, std::ptr::null(), (&raw mut limit).cast()), 0);
+            assert_eq!((setrlimit64(9, (&raw const limit).cast()), setrlimit(99, (&raw const limit).cast())), (0, -1));
         }
         assert!(guest::is_mere_hint(14) && !guest::is_mere_hint(4) && guest::is_at_fixed_address(3));
     }

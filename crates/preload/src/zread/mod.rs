@@ -26,4 +26,4 @@ pub mod real_calls;
 pub mod remap;
 pub mod requests;
 pub mod stats;
-pub mod write_history;
+pub mod use_history;

@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quire_sys::caller_file::IoVec;
-use quire_sys::guest;
+use quire_sys::{guest, symbol};
 
 use crate::lookup;
 
@@ -103,7 +103,17 @@ real_calls! {
     MLOCK c"mlock" mlock(at: *const c_void, len: usize) -> c_int = -1;
     MLOCK2 c"mlock2" mlock2(at: *const c_void, len: usize, flags: u32) -> c_int = -1;
     MLOCKALL c"mlockall" mlockall(flags: c_int) -> c_int = -1;
+    SETRLIMIT c"setrlimit" setrlimit(resource: c_int, new: *const c_void) -> c_int = -1;
+    SETRLIMIT64 c"setrlimit64" setrlimit64(resource: c_int, new: *const c_void) -> c_int = -1;
+    PRLIMIT c"prlimit" prlimit(process: c_int, resource: c_int, new: *const c_void, old: *mut c_void) -> c_int = -1;
+    PRLIMIT64 c"prlimit64" prlimit64(process: c_int, resource: c_int, new: *const c_void, old: *mut c_void) -> c_int = -1;
+    TEST_CANCEL c"pthread_testcancel" test_cancel() -> () = ();
     MSYNC c"msync" msync(at: *mut c_void, len: usize, flags: c_int) -> c_int = -1;
+}
+
+/// Whether the functions that read are the C library's own: what another library in `LD_PRELOAD` makes of the bytes is not in the page cache.
+pub fn read_as_the_c_library() -> bool {
+    [&READ, &PREAD, &PREAD64, &READV, &PREADV, &PREADV64].iter().all(|call| symbol::is_of_c_library(call.get()))
 }
 
 #[cfg(test)]
@@ -111,6 +121,6 @@ mod tests {
     #[test]
     fn the_c_library_has_all_of_them() {
         super::find_all();
-        assert!(!super::READ.get().is_null() && !super::PREADV.get().is_null() && !super::MSYNC.get().is_null());
+        assert!(super::read_as_the_c_library() && !super::READ.get().is_null() && !super::PREADV.get().is_null() && !super::MSYNC.get().is_null());
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use quire_sys::caller_file::{CallerFile, IoVec};
+use quire_sys::caller_file::{self, CallerFile, IoVec};
 use quire_sys::guest;
 use quire_sys::lease::FileKey;
 use quire_sys::map::{self, Protection};
@@ -16,8 +16,9 @@ use quire_sys::thread::BlockedSignals;
 
 use super::blocks::{self, Block};
 use super::extents::Extent;
-use super::maps::{self, MapsState};
+use super::maps::{self, LeasedFile, MapsState};
 use super::stats::{self, CopyReason};
+use super::use_history::{UseHistory, UseShares};
 use super::{convert, forks, lease_process, loss_model, memory_hooks, patterns};
 
 /// The first remaps of a buffer whose pages are looked at afterwards, and of the later ones one in so many.
@@ -27,6 +28,8 @@ const LOOKED_AT_EVERY: u32 = 16;
 const MOST_LOOKED_AT: usize = 32;
 /// Reads that the loss model has copied before the next try, at first and at most.
 const LEAST_PATIENCE: u32 = 256;
+/// Of the reads that gain only where their buffers are left untouched, one in so many is remapped to see whether they are.
+const EXPLORED_EVERY: u32 = 64;
 const MOST_PATIENCE: u32 = 65_536;
 /// Most buffers of a `readv` of which parts are remapped; those of more are not looked at.
 pub const MOST_BUFFERS: usize = 16;
@@ -36,7 +39,7 @@ const MOST_BYTES: usize = 0x7fff_f000;
 /// Answers of the files that were refused lately, by their number: the number, and until when.
 static REFUSED: [[AtomicU64; 3]; 64] = [const { [const { AtomicU64::new(0) }; 3] }; 64];
 const ASKED_AGAIN_MS: u64 = 100;
-const NOT_ASKED_FOR_MS: u64 = 1000;
+const NEVER_LEASED_MS: u64 = 1000;
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,9 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     if is_declined(block) {
         return Err(CopyReason::Loss);
     }
+    if forks::is_left_behind() {
+        return Err(CopyReason::NotReady);
+    }
     let caller = CallerFile::new(number).ok_or(CopyReason::Uncacheable)?;
     let key = caller.regular().ok_or(CopyReason::Uncacheable)?;
     if !caller.is_buffered() {
@@ -95,7 +101,7 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
         // Who only reads what was not asked for needs no process.
         return Err(ask_for(caller, number, key).unwrap_or(CopyReason::NotReady));
     }
-    let _blocked = BlockedSignals::new();
+    let _blocked = BlockedSignals::with_the_c_library_s();
     let mut maps = maps::try_lock().ok_or(CopyReason::Contended)?;
     if forks::is_forking() {
         return Err(CopyReason::Forking);
@@ -110,6 +116,7 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     };
     let count = left(maps.files[file].len, offset).min(total as u64) as usize;
     check(&mut maps, file, caller, buffers, offset, count, block)?;
+    note_access(caller, offset)?;
     let offset = match start {
         ReadStart::Offset(offset) => offset,
         // From here on the read has happened to all who share the position.
@@ -178,18 +185,8 @@ fn check(
         return Err(CopyReason::NoMaps);
     }
     let leased = &mut maps.files[file];
-    if settings.has_model {
-        let written = [&block.history, leased.history(offset)].map(|history| history.permille().unwrap_or(0));
-        let is_worth_it = |permille| loss_model::favours(whole, permille);
-        if !is_worth_it(written[0].max(written[1])) {
-            // Learnt of the buffer: it is left alone for a while. Of the file or the size: the next read may be another one.
-            if !is_worth_it(written[0]) && is_worth_it(0) {
-                decline(block);
-            } else if is_worth_it(written[0]) {
-                leased.forget_in_time(offset);
-            }
-            return Err(CopyReason::Loss);
-        }
+    if settings.has_model && !is_favoured(whole, block, leased, offset) {
+        return Err(CopyReason::Loss);
     }
     leased.is_used = true;
     let look = |start, len| caller.is_cached(start, len) == Some(true);
@@ -197,6 +194,33 @@ fn check(
         return Err(CopyReason::NotCached);
     }
     Ok(())
+}
+
+/// Whether the loss model has a read remapped, by what is known of the buffer and of the file's range.
+fn is_favoured(whole: usize, block: &Block, leased: &mut LeasedFile, offset: u64) -> bool {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let is_worth_it = |shares| loss_model::favours(whole, shares);
+    let [of_buffer, of_range] = [&block.history, leased.history(offset)].map(UseHistory::shares);
+    let expected = match (of_buffer, of_range) {
+        (Some(one), Some(other)) => one.or_more(other),
+        (one, other) => one.or(other).unwrap_or(UseShares::UNKNOWN),
+    };
+    if is_worth_it(expected) {
+        return true;
+    }
+    if !is_worth_it(UseShares::UNTOUCHED) {
+        return false;
+    }
+    match of_buffer {
+        // Learnt of the buffer: it is left alone for a while.
+        Some(of_buffer) if !is_worth_it(of_buffer) => decline(block),
+        // Of the file's range: the next read may be another one.
+        Some(_) => leased.forget_in_time(offset),
+        None if of_range.is_some() && is_worth_it(UseShares::UNKNOWN) => leased.forget_in_time(offset),
+        // Of neither, or the size alone: how much is touched can be learnt only by remapping.
+        None => return TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXPLORED_EVERY),
+    }
+    false
 }
 
 /// Calls `visit` with address, length and offset of the buffers' parts that `count` bytes fill, while it returns true.
@@ -228,18 +252,20 @@ fn fill(
         error.is_none() && result.ok() == Some(len)
     });
     match error {
-        Some(error) if done == 0 => return Err(error),
-        _ if done > 0 => note_access(caller, offset),
-        _ => {}
+        Some(error) if done == 0 => Err(error),
+        _ => Ok(done),
     }
-    Ok(done)
 }
 
-/// A read changes the file's access time, by rules that the kernel knows: a byte that is read for nothing does, too.
-fn note_access(caller: CallerFile, offset: u64) {
+/// A read changes the file's access time, is told to programs that watch the file, and may be refused by what guards it: a byte that is read for
+/// nothing is so, too. What is refused is left to the real function, which says why.
+fn note_access(caller: CallerFile, offset: u64) -> Result<(), CopyReason> {
     let mut byte = 0_u8;
     // SAFETY: the byte is this function's.
-    let _ = unsafe { caller.read_at(&raw mut byte as usize, 1, offset) };
+    match unsafe { caller.read_at(&raw mut byte as usize, 1, offset) } {
+        Ok(1) => Ok(()),
+        _ => Err(CopyReason::Refused),
+    }
 }
 
 fn fill_one(maps: &mut MapsState, file: usize, caller: CallerFile, at: usize, len: usize, offset: u64) -> ReadResult {
@@ -295,7 +321,7 @@ fn remap(maps: &mut MapsState, extent: Extent) -> bool {
     true
 }
 
-/// Before memory is remapped again: learns how much of what lies there was written, now and then.
+/// Before memory is remapped again: learns how much of what lies there was touched and written, now and then.
 fn look_back(maps: &MapsState, range: &Range<usize>) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let Some(block) = blocks::of(range.start) else { return };
@@ -314,14 +340,23 @@ fn look_back(maps: &MapsState, range: &Range<usize>) {
     if looked.is_err() {
         return;
     }
-    let is_written = |word: &&u64| {
-        let entry = PagemapEntry::from_word(**word);
-        (entry.present || entry.swapped) && !entry.file_or_shared
-    };
-    let written = words.iter().filter(is_written).count() as u32;
-    block.history.note(count as u32, written);
+    let (mut touched, mut written) = (0, 0);
+    for entry in words.iter().map(|&word| PagemapEntry::from_word(word)) {
+        let is_touched = entry.present || entry.swapped;
+        touched += u32::from(is_touched);
+        written += u32::from(is_touched && !entry.file_or_shared);
+    }
+    block.history.note(count as u32, touched, written);
     if let Some(file) = maps.files.get(old.file) {
-        file.history(old.offset).note(count as u32, written);
+        file.history(old.offset).note(count as u32, touched, written);
+    }
+}
+
+/// After a read that was copied without a look at it: has the lease process started and the file leased, if they shall be.
+pub fn ask_after(number: i32) {
+    let Some(caller) = CallerFile::new(number) else { return };
+    if let Some(key) = caller.regular().filter(|_| caller.is_buffered()) {
+        ask_for(caller, number, key);
     }
 }
 
@@ -335,21 +370,49 @@ fn ask_for(caller: CallerFile, number: i32, key: FileKey) -> Option<CopyReason> 
     if is_known && now < ends {
         return (!is_wanted).then_some(CopyReason::NotAskedFor);
     }
-    let mut path = [0; 4096];
-    let path = caller.path(&mut path).unwrap_or_default();
-    let is_wanted = patterns::settings().is_some_and(|settings| settings.has(path));
-    let ends = now + if is_wanted { ASKED_AGAIN_MS } else { NOT_ASKED_FOR_MS };
+    if guest::is_on_signal_stack() {
+        return Some(CopyReason::NotReady);
+    }
+    let is_wanted = is_asked_for(caller);
+    // Neither another machine nor another process, which may not answer, is to be asked by the lease process. A lease of the program's own would
+    // be broken by it.
+    let is_leasable = is_wanted && caller.is_local() && !caller.has_own_lease();
+    let ends = now + if is_leasable { ASKED_AGAIN_MS } else { NEVER_LEASED_MS };
     inode.store(key.inode, Ordering::Relaxed);
     device.store(key.device, Ordering::Relaxed);
     until.store(ends << 1 | u64::from(is_wanted), Ordering::Relaxed);
     if !is_wanted {
         return Some(CopyReason::NotAskedFor);
     }
+    if !is_leasable {
+        return None;
+    }
     let is_there = lease_process::start();
     if is_there {
         super::requests::open(number, key);
     }
     (!is_there).then_some(CopyReason::NotReady)
+}
+
+/// Whether a pattern fits the file's path.
+#[inline(never)]
+fn is_asked_for(caller: CallerFile) -> bool {
+    let mut path = [0; 4096];
+    let path = caller.path(&mut path).unwrap_or_default();
+    patterns::settings().is_some_and(|settings| settings.has(path))
+}
+
+/// In the lease process, before it says that it is ready: makes each system call once that a thread of the program makes to remap. Where a filter
+/// ends a process for one of them, it is not the program.
+pub fn rehearse() {
+    let _blocked = BlockedSignals::with_the_c_library_s();
+    let none = IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let (given, mut room, elsewhere) = ([none], [none], 0_usize);
+    // SAFETY: `known` is this function's; that the array lies in another page than this is no matter.
+    unsafe { caller_file::buffers(given.as_ptr(), 1, &mut room, std::ptr::without_provenance(elsewhere)) };
+    let Some(caller) = CallerFile::new(0) else { return };
+    let _ = (caller.regular(), caller.is_buffered(), caller.is_cached(0, 1), caller.advance(0));
+    let _ = Pagemap::open(None).and_then(|pagemap| pagemap.read_words(given.as_ptr().addr(), &mut [0]));
 }
 
 #[cfg(test)]

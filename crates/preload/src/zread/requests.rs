@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use quire_sys::futex::{self, FutexScope};
 use quire_sys::lease::FileKey;
+use quire_sys::thread::BlockedSignals;
 
 /// Requests at a time. If all places are taken, files are opened later, and others wait.
 const MOST: usize = 16;
@@ -80,7 +81,10 @@ pub fn open(number: i32, key: FileKey) -> bool {
 }
 
 /// Asks for something and waits until it is done; `false` if the lease process ends before. `is_there` says whether it is there.
+///
+/// Meanwhile no handler of the program's runs in this thread: one that jumps away would leave the place taken for good.
 pub fn ask(request: LeaseRequest, is_there: impl Fn() -> bool) -> bool {
+    let _blocked = BlockedSignals::with_the_c_library_s();
     let slot = loop {
         match post(request) {
             Some(slot) => break slot,
