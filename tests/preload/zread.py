@@ -487,17 +487,22 @@ int main(int count, char **words) {
 """
 
 
+def look_whether_it_remaps():
+    global REMAPS
+    probe = run([guest(), "own-writes", os.path.join(SCRATCH, "probe")], environment(LD_PRELOAD=LIBRARY, **EAGER))
+    if remapped(split(probe.stderr)[0]) == 0:
+        assert probe.returncode == 0, probe
+        print(f"     everything is copied here: {probe.stderr.decode(errors='replace').strip()}")
+        REMAPS = False
+
+
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
     LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
     if not os.path.exists(LIBRARY):
         sys.exit(f"{LIBRARY} is not there: cargo build --release")
     with harness.scratch() as SCRATCH:
-        probe = run([guest(), "own-writes", os.path.join(SCRATCH, "probe")], environment(LD_PRELOAD=LIBRARY, **EAGER))
-        if remapped(split(probe.stderr)[0]) == 0:
-            assert probe.returncode == 0, probe
-            print(f"     everything is copied here: {probe.stderr.decode(errors='replace').strip()}")
-            REMAPS = False
+        look_whether_it_remaps()
         harness.run(
             [
                 every_call_length_and_alignment,

@@ -58,7 +58,7 @@ fn give_up() {
 }
 
 macro_rules! limits {
-    ($($name:ident($($process:ident,)? new: $new:ident $(, old: $old:ident)?);)*) => {
+    ($($name:ident $(of $process:ident into $old:ident)?;)*) => {
         $(
             #[doc = concat!("Stands in front of the C library's `", stringify!($name), "`.")]
             ///
@@ -66,24 +66,24 @@ macro_rules! limits {
             /// As that function.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(
-                $($process: c_int,)? resource: c_int, $new: *const c_void $(, $old: *mut c_void)?
+                $($process: c_int,)? resource: c_int, new: *const c_void $(, $old: *mut c_void)?
             ) -> c_int {
                 // Of another process, too: that is rare.
-                if limits::concerns_addresses(resource) && !$new.is_null() {
+                if limits::concerns_addresses(resource) && !new.is_null() {
                     give_up();
                 }
                 // SAFETY: the arguments are passed on as they came.
-                unsafe { real_calls::$name($($process,)? resource, $new $(, $old)?) }
+                unsafe { real_calls::$name($($process,)? resource, new $(, $old)?) }
             }
         )*
     };
 }
 
 limits! {
-    setrlimit(new: new);
-    setrlimit64(new: new);
-    prlimit(process, new: new, old: old);
-    prlimit64(process, new: new, old: old);
+    setrlimit;
+    setrlimit64;
+    prlimit of process into old;
+    prlimit64 of process into old;
 }
 
 macro_rules! changes {
