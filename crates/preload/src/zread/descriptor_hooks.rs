@@ -9,7 +9,6 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use quire_sys::caller_file::{CallerFile, IoVec};
 use quire_sys::guest;
 
-use super::requests::{self, LeaseRequest};
 use super::{hooks, lease_process, real_calls};
 use crate::confinement;
 
@@ -23,12 +22,11 @@ fn end_remaps() {
     }
 }
 
-/// So often a call is tried again: another thread may have had the file leased between.
-const MOST_TRIES: usize = 3;
-
 /// The program may ask for transfers in place by `call`, one of [`guest::FRAME_CALLS`].
+///
+/// The lease process makes some of them itself.
 pub fn before_frame_call(call: c_long) {
-    if guest::FRAME_CALLS.contains(&call) {
+    if guest::FRAME_CALLS.contains(&call) && !lease_process::is_current() {
         end_remaps();
     }
 }
@@ -56,14 +54,14 @@ unsafe fn look_for_device(number: c_int, path: *const c_char) {
     }
 }
 
-/// Whether a call that has failed shall be tried again: it was not to wait (`is_meant`), and a lease of the library's may be why it failed.
+/// After a call that has failed, and was not to wait (`is_meant`): a lease of the library's may be why, so it is made again without.
 #[cold]
-fn gives_way(is_meant: bool) -> bool {
-    is_meant
+fn made_again(is_meant: bool, call: impl Fn() -> c_int) -> c_int {
+    let is_in_the_way = is_meant
         && guest::errno() == guest::WOULD_BLOCK
         && lease_process::is_ready()
-        && !confinement::is_quiesced()
-        && requests::ask(LeaseRequest::GiveBack, lease_process::is_alive)
+        && !confinement::is_quiesced();
+    if is_in_the_way { lease_process::without_leases(call) } else { -1 }
 }
 
 // On the processors that this library works on, arguments of a variable number go where fixed ones do.
@@ -84,10 +82,8 @@ macro_rules! opens {
                 // SAFETY: the arguments are passed on as they came.
                 let call = || unsafe { real_calls::$name($($directory,)? $path, $flags $(, $mode)?) };
                 let mut result = call();
-                let mut tries = 0;
-                while result < 0 && tries < MOST_TRIES && gives_way(guest::opens_without_waiting($flags)) {
-                    result = call();
-                    tries += 1;
+                if result < 0 {
+                    result = made_again(guest::opens_without_waiting($flags), call);
                 }
                 if result >= 0 {
                     // SAFETY: the path is what was opened.
@@ -117,13 +113,8 @@ fn control(command: c_int, argument: usize, call: impl Fn() -> c_int) -> c_int {
     if guest::turns_direct(command, argument) {
         end_remaps();
     }
-    let mut result = call();
-    let mut tries = 0;
-    while result < 0 && tries < MOST_TRIES && gives_way(guest::leases_alone(command, argument)) {
-        result = call();
-        tries += 1;
-    }
-    result
+    let result = call();
+    if result < 0 && guest::leases_alone(command, argument) { made_again(true, call) } else { result }
 }
 
 /// Stands in front of the C library's `fcntl`.

@@ -27,8 +27,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const LONG_LOOK: Duration = Duration::from_secs(1);
 /// It may end so often without having said so, before no more is started.
 const MOST_KILLED: u32 = 3;
-/// After all leases were given back for a call of the program's that shall not wait, no new ones are taken for so long.
-const QUIET: Duration = Duration::from_millis(20);
+/// A call of the program's for which all leases were given back keeps new ones from being taken no longer.
+const LONGEST_QUIET: Duration = Duration::from_secs(1);
 /// The program's thread waits no longer for it to leave.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
 
@@ -45,6 +45,8 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 static SHALL_LEAVE: AtomicBool = AtomicBool::new(false);
 /// Nothing shall be remapped in this process any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Calls of the program's that run without leases.
+static QUIET_CALLS: AtomicU32 = AtomicU32::new(0);
 static KILLED: AtomicU32 = AtomicU32::new(0);
 /// Signals that told of writers, and whether figures are asked for.
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
@@ -60,6 +62,11 @@ struct Places {
 pub fn is_ready() -> bool {
     // A process that was about to start when `close` was called is there, but not for remaps.
     READY.load(Ordering::Acquire) && !CLOSED.load(Ordering::SeqCst) && HELPER.is_alive()
+}
+
+/// Whether the calling process is it.
+pub fn is_current() -> bool {
+    HELPER.is_current()
 }
 
 /// Whether it runs, beside the calling process.
@@ -124,6 +131,15 @@ fn places() -> Option<*mut Places> {
     Some(PLACES.load(Ordering::Relaxed))
 }
 
+/// Runs `call`, which shall not wait for a lease, while the library has none.
+pub fn without_leases<T>(call: impl FnOnce() -> T) -> T {
+    QUIET_CALLS.fetch_add(1, Ordering::SeqCst);
+    requests::ask(LeaseRequest::GiveBack, is_alive);
+    let result = call();
+    QUIET_CALLS.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
 /// Has all memory converted and the process end, for good: the program confines itself, or does what remapped memory is not fit for.
 pub fn close() {
     CLOSED.store(true, Ordering::SeqCst);
@@ -141,6 +157,7 @@ pub fn forget() {
     HELPER.forget();
     PLACES.store(null_mut(), Ordering::Relaxed);
     STARTING.store(false, Ordering::Relaxed);
+    QUIET_CALLS.store(0, Ordering::Relaxed);
     READY.store(false, Ordering::Relaxed);
     LEFT.store(true, Ordering::Relaxed);
     KILLED.store(0, Ordering::Relaxed);
@@ -321,7 +338,9 @@ impl LeaseHolder {
 
     /// Takes a lease on a file, if there is one to be had.
     fn open(&mut self, number: i32, key: FileKey) {
-        if self.quiet_since.is_some_and(|since| since.elapsed() < QUIET) {
+        // A call that never returned, as its thread was cancelled there, does not count for long.
+        let is_quiet = QUIET_CALLS.load(Ordering::SeqCst) > 0;
+        if is_quiet && self.quiet_since.is_some_and(|since| since.elapsed() < LONGEST_QUIET) {
             return;
         }
         let mut maps = self.maps();
