@@ -57,10 +57,8 @@ unsafe fn look_for_device(number: c_int, path: *const c_char) {
 /// After a call that has failed, and was not to wait (`is_meant`): a lease of the library's may be why, so it is made again without.
 #[cold]
 fn made_again(is_meant: bool, call: impl Fn() -> c_int) -> c_int {
-    let is_in_the_way = is_meant
-        && guest::errno() == guest::WOULD_BLOCK
-        && lease_process::is_ready()
-        && !confinement::is_quiesced();
+    let is_in_the_way =
+        is_meant && guest::errno() == guest::WOULD_BLOCK && lease_process::is_ready() && !confinement::is_quiesced();
     if is_in_the_way { lease_process::without_leases(call) } else { -1 }
 }
 

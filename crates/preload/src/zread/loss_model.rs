@@ -61,9 +61,7 @@ pub fn is_known() -> bool {
 
 /// What was measured.
 pub fn costs() -> [ReadCost; SIZES.len()] {
-    std::array::from_fn(|at| {
-        ReadCost::of_parts(std::array::from_fn(|part| COSTS[at][part].load(Ordering::Relaxed)))
-    })
+    std::array::from_fn(|at| ReadCost::of_parts(std::array::from_fn(|part| COSTS[at][part].load(Ordering::Relaxed))))
 }
 
 /// What `len` bytes cost by `costs`.

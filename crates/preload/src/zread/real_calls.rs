@@ -121,6 +121,11 @@ mod tests {
     #[test]
     fn the_c_library_has_all_of_them() {
         super::find_all();
-        assert!(super::read_as_the_c_library() && !super::READ.get().is_null() && !super::PREADV.get().is_null() && !super::MSYNC.get().is_null());
+        assert!(
+            super::read_as_the_c_library()
+                && !super::READ.get().is_null()
+                && !super::PREADV.get().is_null()
+                && !super::MSYNC.get().is_null()
+        );
     }
 }
