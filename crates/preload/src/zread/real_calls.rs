@@ -50,6 +50,7 @@ macro_rules! real_calls {
             /// # Safety
             /// As that function.
             #[inline]
+            #[allow(clippy::unused_unit, reason = "one of them returns nothing")]
             pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
                 let real = $static_name.get();
                 if real.is_null() {
