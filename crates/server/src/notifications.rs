@@ -45,7 +45,8 @@ fn naming(command: &str) -> Option<Naming> {
         "incrbyfloat" => Named(STRING, "incrbyfloat"),
         "append" => Named(STRING, "append"),
         "setrange" => Named(STRING, "setrange"),
-        "setbit" => Named(STRING, "setbit"),
+        "setbit" | "bitfield" => Named(STRING, "setbit"),
+        "pfadd" | "pfmerge" => Named(STRING, "pfadd"),
         "hset" | "hmset" | "hsetnx" => Named(HASH, "hset"),
         "hdel" => Named(HASH, "hdel"),
         "hincrby" => Named(HASH, "hincrby"),
@@ -67,6 +68,7 @@ fn naming(command: &str) -> Option<Naming> {
         "lset" => Named(LIST, "lset"),
         "lrem" => Named(LIST, "lrem"),
         "ltrim" => Named(LIST, "ltrim"),
+        "sort" => Replaced(LIST, "sortstore"),
         _ => return sorted_set_naming(command),
     })
 }
@@ -75,6 +77,9 @@ fn naming(command: &str) -> Option<Naming> {
 fn sorted_set_naming(command: &str) -> Option<Naming> {
     Some(match command {
         "zadd" => By(members_added),
+        "geoadd" => Named(ZSET, "zadd"),
+        "geosearchstore" => Replaced(ZSET, "geosearchstore"),
+        "georadius" | "georadiusbymember" => Replaced(ZSET, "georadiusstore"),
         "zincrby" => Named(ZSET, "zincr"),
         "zrem" => Named(ZSET, "zrem"),
         "zpopmin" | "bzpopmin" => Named(ZSET, "zpopmin"),
@@ -87,7 +92,7 @@ fn sorted_set_naming(command: &str) -> Option<Naming> {
         "zinterstore" => Replaced(ZSET, "zinterstore"),
         "zdiffstore" => Replaced(ZSET, "zdiffstore"),
         "zrangestore" => Replaced(ZSET, "zrangestore"),
-        "flushall" | "flushdb" | "swapdb" => Untold,
+        "flushall" | "flushdb" | "swapdb" | "pfdebug" => Untold,
         _ => return None,
     })
 }

@@ -56,6 +56,9 @@ pub const WHILE_SUBSCRIBED: Flags = 1 << 24;
 /// Counted as concerning the keyspace by ACL categories, whatever its family.
 pub const KEYSPACE: Flags = 1 << 19;
 
+/// Counted as concerning lists, sets and sorted sets by ACL categories, whatever its family.
+pub const COLLECTIONS: Flags = 1 << 25;
+
 /// Runs at once inside MULTI, and isn't queued.
 pub const NOT_QUEUED: Flags = 1 << 20;
 /// Runs what was queued since MULTI: it writes if any of that does, and when it is refused the transaction is over.
@@ -77,6 +80,8 @@ pub enum CommandGroup {
     Set,
     List,
     SortedSet,
+    HyperLogLog,
+    Geo,
     Transactions,
     PubSub,
     Connection,
@@ -94,6 +99,8 @@ impl CommandGroup {
             CommandGroup::Set => "set",
             CommandGroup::List => "list",
             CommandGroup::SortedSet => "sorted-set",
+            CommandGroup::HyperLogLog => "hyperloglog",
+            CommandGroup::Geo => "geo",
             CommandGroup::Transactions => "transactions",
             CommandGroup::PubSub => "pubsub",
             CommandGroup::Connection => "connection",
@@ -147,6 +154,10 @@ pub struct Arg {
     pub optional: bool,
     /// May be repeated.
     pub multiple: bool,
+    /// With its token each time.
+    pub multiple_token: bool,
+    /// Which of the command's key specifications it belongs to, where that isn't the next one.
+    pub key_spec: Option<u8>,
     /// Its parts (`Block`) or alternatives (`OneOf`).
     pub parts: &'static [Arg],
     /// The version of Redis that brought it, if later than the command.
@@ -155,7 +166,17 @@ pub struct Arg {
 
 impl Arg {
     const fn of(name: &'static str, kind: ArgKind) -> Self {
-        Self { name, kind, token: None, optional: false, multiple: false, parts: &[], since: None }
+        Self {
+            name,
+            kind,
+            token: None,
+            optional: false,
+            multiple: false,
+            multiple_token: false,
+            key_spec: None,
+            parts: &[],
+            since: None,
+        }
     }
     /// A key.
     pub const fn key(name: &'static str) -> Self {
@@ -210,6 +231,17 @@ impl Arg {
     /// It may be repeated.
     pub const fn multiple(mut self) -> Self {
         self.multiple = true;
+        self
+    }
+    /// It may be repeated, with its token each time.
+    pub const fn multiple_token(mut self) -> Self {
+        self.multiple = true;
+        self.multiple_token = true;
+        self
+    }
+    /// Which of the command's key specifications it belongs to.
+    pub const fn key_spec(mut self, index: u8) -> Self {
+        self.key_spec = Some(index);
         self
     }
     /// The version of Redis that brought it.
@@ -345,7 +377,8 @@ impl CommandSpec {
     /// Whether a request of these words may change the key of this name, in whatever database.
     pub fn may_change(&self, args: Args<'_>, key: &[u8]) -> bool {
         // What names no keys may change any: it empties or exchanges databases.
-        let names_key = |spec: &KeySpec| spec.positions(args).any(|at| args.at(at) == key);
+        let names_key =
+            |spec: &KeySpec| spec.find == KeyFind::Unknown || spec.positions(args).any(|at| args.at(at) == key);
         self.has(WRITE)
             && (self.key_specs.is_empty() || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
     }

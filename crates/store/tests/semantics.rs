@@ -79,7 +79,7 @@ fn encodings_are_those_of_redis() {
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("int"));
     string::append(&mut store, DB, b"fresh", b"2").unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
-    string::set_raw(&mut store, DB, b"fresh", b"5").unwrap();
+    string::set_raw(&mut store, DB, b"fresh", b"5", ExpiryChange::Clear).unwrap();
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("raw"));
     assert_eq!(string::incr_by_float(&mut store, DB, b"fresh", 1).unwrap(), "6");
     assert_eq!(store.encoding(DB, b"fresh").unwrap(), Some("embstr"));

@@ -133,7 +133,7 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
     let value = |len: usize| vec![b'v'; len];
     match *op {
         Op::Set(len, expiry) => string::set(store, DB, key, &value(len), expiry),
-        Op::SetRaw(len) => string::set_raw(store, DB, key, &value(len)),
+        Op::SetRaw(len) => string::set_raw(store, DB, key, &value(len), ExpiryChange::Clear),
         Op::Append(len) => string::append(store, DB, key, &value(len)).map(drop),
         Op::SetRange(offset, len) => string::set_range(store, DB, key, offset, &value(len)).map(drop),
         Op::SetBit(offset, bit) => string::set_bit(store, DB, key, offset, bit).map(drop),

@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
-use quire_store::{STRING_MAX_BYTES, string};
+use quire_store::{ExpiryChange, STRING_MAX_BYTES, string};
 
 use crate::cmd::range::{forward_span, span};
 use crate::ctx::{Args, CmdError, Ctx};
 use quire_store::numbers::parse_i64;
 
-const BAD_OFFSET: CmdError = CmdError::fixed("ERR bit offset is not an integer or out of range");
+pub(super) const BAD_OFFSET: CmdError = CmdError::fixed("ERR bit offset is not an integer or out of range");
 const BAD_BIT: CmdError = CmdError::fixed("ERR bit is not an integer or out of range");
 
 /// A bit's place, within the longest string.
@@ -217,7 +217,7 @@ pub fn bitop(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if result.is_empty() {
         ctx.store.remove(db, destination)?;
     } else {
-        string::set_raw(ctx.store, db, destination, &result)?;
+        string::set_raw(ctx.store, db, destination, &result, ExpiryChange::Clear)?;
     }
     ctx.reply.int(result.len() as i64);
     Ok(())

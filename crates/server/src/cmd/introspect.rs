@@ -287,6 +287,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
     let is_container = !spec.subcommands.is_empty() && spec.arity < -1;
     match spec.group {
         _ if is_container => {}
+        CommandGroup::Generic if spec.has(COLLECTIONS) => names.extend(["@set", "@sortedset", "@list"]),
         CommandGroup::Generic => names.push("@keyspace"),
         CommandGroup::String => names.push("@string"),
         CommandGroup::Bitmap => names.push("@bitmap"),
@@ -294,6 +295,8 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::Set => names.push("@set"),
         CommandGroup::List => names.push("@list"),
         CommandGroup::SortedSet => names.push("@sortedset"),
+        CommandGroup::HyperLogLog => names.push("@hyperloglog"),
+        CommandGroup::Geo => names.push("@geo"),
         CommandGroup::Transactions => names.push("@transaction"),
         CommandGroup::PubSub if spec.has(PUBSUB) => names.push("@pubsub"),
         CommandGroup::PubSub => {}
@@ -347,11 +350,12 @@ fn write_arguments(reply: &mut Reply, arguments: &[Arg], key_specs: usize) {
     reply.array(arguments.len());
     let mut keys = 0;
     for arg in arguments {
-        let flags: Vec<&str> = [(arg.optional, "optional"), (arg.multiple, "multiple")]
-            .iter()
-            .filter_map(|(set, name)| set.then_some(*name))
-            .collect();
-        let is_key = arg.kind == ArgKind::Key;
+        let flags: Vec<&str> =
+            [(arg.optional, "optional"), (arg.multiple, "multiple"), (arg.multiple_token, "multiple_token")]
+                .iter()
+                .filter_map(|(set, name)| set.then_some(*name))
+                .collect();
+        let is_key = arg.kind == ArgKind::Key || arg.key_spec.is_some();
         let optional_fields =
             [is_key, arg.token.is_some(), arg.since.is_some(), !flags.is_empty(), !arg.parts.is_empty()];
         reply.map(2 + optional_fields.iter().filter(|present| **present).count());
@@ -362,7 +366,7 @@ fn write_arguments(reply: &mut Reply, arguments: &[Arg], key_specs: usize) {
         if is_key {
             // Keys belong to the specs in their order; those for which none is left, to the last one.
             reply.bulk_str("key_spec_index");
-            reply.int(keys.min(key_specs.saturating_sub(1)) as i64);
+            reply.int(arg.key_spec.map_or(keys.min(key_specs.saturating_sub(1)) as i64, i64::from));
             keys += 1;
         }
         if let Some(token) = arg.token {

@@ -2,6 +2,7 @@
 //! reply. Where doing the same words again would not do the same (chance, the clock, floats) it says its effect
 //! ([`crate::effects`]). What holds for every command (arity, authentication, transactions, statistics) is in `dispatch`.
 
+pub mod bitfield;
 pub mod bits;
 pub mod blocking_lists;
 pub mod blocking_zsets;
@@ -12,7 +13,10 @@ pub mod connection;
 pub mod databases;
 pub mod debug;
 pub mod expire;
+pub mod geo;
+pub mod geo_search;
 pub mod hashes;
+pub mod hyperloglogs;
 pub mod introspect;
 mod key_waits;
 pub mod keys;
@@ -27,6 +31,8 @@ pub mod scan;
 pub mod server;
 mod set_options;
 pub mod sets;
+pub mod sort;
+mod sort_pattern;
 pub mod strings;
 pub mod transactions;
 pub mod wait;

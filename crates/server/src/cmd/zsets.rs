@@ -41,17 +41,17 @@ fn write_score(reply: &mut Reply, score: Option<f64>) {
 
 /// The words of ZADD before the first score.
 #[derive(Clone, Copy, Default)]
-struct AddOptions {
-    only_new: bool,
-    only_existing: bool,
+pub(super) struct AddOptions {
+    pub(super) only_new: bool,
+    pub(super) only_existing: bool,
     only_greater: bool,
     only_less: bool,
     /// The reply counts changed scores too.
-    counts_changed: bool,
+    pub(super) counts_changed: bool,
     /// The score is added to the member's.
     increments: bool,
     /// Where the scores begin.
-    first: usize,
+    pub(super) first: usize,
 }
 
 impl AddOptions {
@@ -114,15 +114,38 @@ fn add(ctx: &mut Ctx<'_>, increments: bool) -> Result<(), CmdError> {
     let options = AddOptions::parse(args, increments)?;
     // A score that is none is told before anything is done.
     let scores = (options.first..args.len()).step_by(2).map(|at| args.float(at)).collect::<Result<Vec<_>, _>>()?;
+    let Some(result) = add_scored(ctx, &options, &scores, 2)? else { return Ok(()) };
+    if let Some(score) = result.filter(|_| options.increments) {
+        let text = format_f64(score);
+        ctx.say_effect(&[
+            EffectWord::Bytes(b"ZADD"),
+            EffectWord::Arg(1),
+            EffectWord::Bytes(text.as_bytes()),
+            EffectWord::Arg(args.len() - 1),
+        ]);
+    }
+    Ok(())
+}
+
+/// Gives members these scores. Each is the last of so many words, from the first one behind the options on. Replies, and returns what
+/// became of the last score; `None` if there was nothing that could be done.
+#[inline]
+pub(super) fn add_scored(
+    ctx: &mut Ctx<'_>,
+    options: &AddOptions,
+    scores: &[f64],
+    words: usize,
+) -> Result<Option<Option<f64>>, CmdError> {
+    let args = ctx.args;
     let mut zset = zset::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     let (mut added, mut updated, mut result) = (0, 0, None);
     if options.only_existing && !zset.exists() {
-        write_added(ctx.reply, &options, 0, result);
-        return Ok(());
+        write_added(ctx.reply, options, 0, result);
+        return Ok(None);
     }
     for (number, &score) in scores.iter().enumerate() {
-        let at = options.first + 2 * number;
-        let done = zset.update(args.at(at + 1), |before| {
+        let at = options.first + words * number;
+        let done = zset.update(args.at(at + words - 1), |before| {
             result = options.decide(before, score);
             result
         });
@@ -140,18 +163,9 @@ fn add(ctx: &mut Ctx<'_>, increments: bool) -> Result<(), CmdError> {
         }
     }
     drop(zset);
-    if let Some(score) = result.filter(|_| options.increments) {
-        let text = format_f64(score);
-        ctx.say_effect(&[
-            EffectWord::Bytes(b"ZADD"),
-            EffectWord::Arg(1),
-            EffectWord::Bytes(text.as_bytes()),
-            EffectWord::Arg(args.len() - 1),
-        ]);
-    }
     let counted = if options.counts_changed { added + updated } else { added };
-    write_added(ctx.reply, &options, counted, result);
-    Ok(())
+    write_added(ctx.reply, options, counted, result);
+    Ok(Some(result))
 }
 
 fn write_added(reply: &mut Reply, options: &AddOptions, counted: i64, score: Option<f64>) {

@@ -125,6 +125,8 @@ pub struct Config {
     pub lazyfree: LazyFree,
     /// As Redis has it; nodes are never compressed.
     pub list_compress_depth: i64,
+    /// Length up to which a HyperLogLog stays sparse.
+    pub hll_sparse_max_bytes: u64,
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
@@ -200,6 +202,7 @@ impl Config {
             limits: quire_store::EncodingLimits::default(),
             lazyfree: LazyFree::default(),
             list_compress_depth: 0,
+            hll_sparse_max_bytes: 0,
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,

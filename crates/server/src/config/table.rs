@@ -409,6 +409,14 @@ static OWN: &[Directive] = &[
         "Accepted for compatibility: the nodes of lists are never compressed.",
         list_compress_depth
     ),
+    memory!(
+        "hll-sparse-max-bytes",
+        "3000",
+        0,
+        i64::MAX as u64,
+        "Length up to which a HyperLogLog is kept sparse; a longer one is dense, 12 KiB.",
+        hll_sparse_max_bytes
+    ),
     integer!(
         "slowlog-log-slower-than",
         "10000",

@@ -235,11 +235,15 @@ impl Reply {
 
     /// A double.
     pub fn double(&mut self, value: f64) {
-        let text = numbers::format_f64(value);
+        self.double_text(&numbers::format_f64(value));
+    }
+
+    /// A double whose digits are these.
+    pub fn double_text(&mut self, text: &str) {
         if self.is_resp3() {
             self.line(b',', text.as_bytes());
         } else {
-            self.bulk_str(&text);
+            self.bulk_str(text);
         }
     }
 

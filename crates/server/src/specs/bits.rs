@@ -1,6 +1,6 @@
 //! Specifications of the bits commands.
 
-use crate::cmd::bits;
+use crate::cmd::{bitfield, bits};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -21,6 +21,17 @@ pub static SPECS: &[CommandSpec] = &[
         .keys(READ)
         .summary("Counts the bits that are set in a string or a part of it.")
         .args(&[KEY, Arg::block("index", &[Arg::int("start"), Arg::int("end"), UNIT]).optional()]),
+    bitmap(CommandSpec::new("bitfield", -2, bitfield::bitfield), "3.2.0", "O(1) for each subcommand specified")
+        .flags(WRITE | DENYOOM)
+        .keys(&[KeySpec::one(1, RW | UPDATE | ACCESS | VARIABLE)])
+        .differs(GROWS)
+        .summary("Reads and changes integers of any width in a string, which is padded with zeros if need be.")
+        .args(&[KEY, Arg::one_of("operation", FIELD_OPERATIONS).multiple().optional()]),
+    bitmap(CommandSpec::new("bitfield_ro", -2, bitfield::bitfield_ro), "6.0.0", "O(1) for each subcommand specified")
+        .flags(READONLY | FAST)
+        .keys(READ)
+        .summary("Reads integers of any width in a string.")
+        .args(&[KEY, Arg::block("encoding_offset", &[ENCODING, OFFSET]).token("GET").optional().multiple_token()]),
     bitmap(CommandSpec::new("bitop", -4, bits::bitop), "2.6.0", O_N)
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(2, OW | UPDATE), KeySpec::range(3, -1, 1, RO | ACCESS)])
@@ -51,3 +62,28 @@ pub static SPECS: &[CommandSpec] = &[
 
 const UNIT: Arg =
     Arg::one_of("index_unit", &[Arg::word("byte", "BYTE"), Arg::word("bit", "BIT")]).optional().since("7.0.0");
+
+const ENCODING: Arg = Arg::string("encoding");
+const OFFSET: Arg = Arg::int("offset");
+
+static FIELD_OPERATIONS: &[Arg] = &[
+    Arg::block("encoding_offset", &[ENCODING, OFFSET]).token("GET"),
+    Arg::block(
+        "write",
+        &[
+            Arg::one_of(
+                "wrap_sat_fail",
+                &[Arg::word("wrap", "WRAP"), Arg::word("sat", "SAT"), Arg::word("fail", "FAIL")],
+            )
+            .token("OVERFLOW")
+            .optional(),
+            Arg::one_of(
+                "write_operation",
+                &[
+                    Arg::block("encoding_offset_value", &[ENCODING, OFFSET, Arg::int("value")]).token("SET"),
+                    Arg::block("encoding_offset_increment", &[ENCODING, OFFSET, Arg::int("increment")]).token("INCRBY"),
+                ],
+            ),
+        ],
+    ),
+];

@@ -2,12 +2,20 @@
 
 use super::PATTERN_LENGTH;
 use crate::cmd::introspect::help;
-use crate::cmd::{keys, scan, wait};
+use crate::cmd::{keys, scan, sort, wait};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
 
+const O_SORT: &str = "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).";
+const SORTS: &str = "As in Redis it is one step. Elements and weights of more than 1 GiB are refused. ALPHA compares bytes, as in the C locale.";
+
 const KEY: Arg = Arg::key("key");
+const BY: Arg = Arg::pattern("pattern").token("BY").key_spec(1).optional();
+const LIMIT: Arg = Arg::block("offset_count", &[Arg::int("offset"), Arg::int("count")]).token("LIMIT").optional();
+const GETS: Arg = Arg::pattern("pattern").token("GET").key_spec(1).optional().multiple_token();
+const ORDER: Arg = Arg::one_of("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional();
+const ALPHA: Arg = Arg::word("sorting", "ALPHA").optional();
 const KEYS: &[Arg] = &[KEY.multiple()];
 const LOOK_ALL: &[KeySpec] = &[KeySpec::range(1, -1, 1, RO)];
 const DELETE_ALL: &[KeySpec] = &[KeySpec::range(1, -1, 1, RM | DELETE)];
@@ -99,6 +107,18 @@ pub static SPECS: &[CommandSpec] = &[
         Arg::string("type").token("TYPE").optional().since("6.0.0"),
     ])
     .tips(&["nondeterministic_output", "request_policy:special"]),
+    generic(CommandSpec::new("sort", -2, sort::sort), "1.0.0", O_SORT)
+        .flags(WRITE | DENYOOM | COLLECTIONS | DANGEROUS)
+        .keys(&[KeySpec::one(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS), KeySpec::unknown(OW | UPDATE)])
+        .summary("Returns or stores the elements of a list, a set or a sorted set in an order, or what belongs to them.")
+        .differs(SORTS)
+        .args(&[KEY, BY, LIMIT, GETS, ORDER, ALPHA, Arg::key("destination").token("STORE").key_spec(2).optional()]),
+    generic(CommandSpec::new("sort_ro", -2, sort::sort_ro), "7.0.0", O_SORT)
+        .flags(READONLY | COLLECTIONS | DANGEROUS)
+        .keys(&[KeySpec::one(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS)])
+        .summary("Returns the elements of a list, a set or a sorted set in an order, or what belongs to them.")
+        .differs(SORTS)
+        .args(&[KEY, BY, LIMIT, GETS, ORDER, ALPHA]),
     generic(
         CommandSpec::new("touch", -2, keys::touch),
         "3.2.1",

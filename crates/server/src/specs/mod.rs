@@ -6,7 +6,9 @@ pub mod bits;
 pub mod connection;
 pub mod databases;
 pub mod expire;
+pub mod geo;
 pub mod hashes;
+pub mod hyperloglogs;
 pub mod keys;
 pub mod lists;
 pub mod memory;
@@ -31,6 +33,8 @@ pub static ALL: &[&[CommandSpec]] = &[
     sets::SPECS,
     lists::SPECS,
     zsets::SPECS,
+    hyperloglogs::SPECS,
+    geo::SPECS,
     keys::SPECS,
     expire::SPECS,
     databases::SPECS,

@@ -28,7 +28,7 @@ const LISTPACK_BYTES: usize = 7;
 /// A list to be changed, or made by the first element that is added. The key goes with the last element.
 #[derive(Debug)]
 pub struct ListMut<'a> {
-    value: ValueMut<'a>,
+    pub(super) value: ValueMut<'a>,
     /// The list doesn't exist yet, and what is going to be added is too much for a packed one.
     long: bool,
 }

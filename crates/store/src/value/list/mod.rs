@@ -9,6 +9,7 @@ mod change;
 pub(super) mod limits;
 mod nodes;
 mod packed;
+mod store;
 mod view;
 
 use quire_arena::Arena;
@@ -26,6 +27,7 @@ use view::ListValue;
 pub use change::{ListMut, move_element, open_mut};
 pub use limits::MAX_NODE;
 pub use packed::Element;
+pub use store::store_elements;
 pub use view::{End, ListView, view};
 
 /// The number by which Redis knows the type.

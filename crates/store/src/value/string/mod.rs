@@ -1,7 +1,9 @@
 //! Strings: reading, writing, appending, counting, single bits.
 //!
-//! What makes a long string longer has a twin that is done in steps, see `growth`.
+//! What makes a long string longer has a twin that is done in steps, see `growth`. What reads and writes a string many times in one
+//! command opens it once, see `edit`.
 
+mod edit;
 mod growth;
 
 use quire_arena::Arena;
@@ -16,6 +18,8 @@ use crate::keyspace::value::ValueMut;
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
+
+pub use edit::{StringMut, open_mut, open_mut_in_steps};
 
 /// Most bytes that a growing string gets in reserve.
 const RESERVE_MAX: usize = 1 << 20;
@@ -92,9 +96,9 @@ pub fn set(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8], expiry: 
 ///
 /// # Errors
 /// As [`get`].
-pub fn set_raw(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8]) -> Result<()> {
+pub fn set_raw(keyspace: &mut Keyspace, db: DbId, key: &[u8], value: &[u8], expiry: ExpiryChange) -> Result<()> {
     let mut string = keyspace.open_any_mut(db, key)?;
-    string.replace(Encoding::String, value, ExpiryChange::Clear)?;
+    string.replace(Encoding::String, value, expiry)?;
     string.mark(RAW)
 }
 

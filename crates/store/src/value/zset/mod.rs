@@ -40,7 +40,7 @@ pub use change::{ScoreChange, ZsetMut, open_mut};
 pub use limits::{MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 pub use order::{Cut, Direction};
 pub use scored::ScoredMembers;
-pub use store::{store_combination, store_range};
+pub use store::{store_combination, store_members, store_range};
 pub use view::{ZsetView, view};
 pub use walks::random_members;
 

@@ -90,16 +90,35 @@ pub fn store_range(keyspace: &mut Keyspace, db: DbId, to: &[u8], from: &[u8], ra
     })
 }
 
+/// Gives a key some members that were collected, as [`store_combination`] does. Of members that come twice the last score counts.
+///
+/// # Errors
+/// As [`store_combination`].
+pub fn store_members(keyspace: &mut Keyspace, db: DbId, to: &[u8], members: &ScoredMembers) -> Result<u64> {
+    let aside = aside_key(keyspace);
+    let built = if members.is_empty() { Ok(0) } else { add(keyspace, db, &aside, members, &|_, score| score) };
+    name(keyspace, db, &aside, to, built)
+}
+
 /// Takes some members from sorted sets; returns whether these were the last ones.
 type Take<'t> = &'t mut dyn FnMut(&Keyspace, &mut ScoredMembers) -> Result<bool>;
 
 fn store(keyspace: &mut Keyspace, db: DbId, to: &[u8], aggregate: Aggregate, take: Take<'_>) -> Result<u64> {
-    let aside = [ASIDE, &keyspace.rng.next_u64().to_ne_bytes()].concat();
+    let aside = aside_key(keyspace);
     let built = build(keyspace, db, &aside, aggregate, take);
+    name(keyspace, db, &aside, to, built)
+}
+
+fn aside_key(keyspace: &mut Keyspace) -> Vec<u8> {
+    [ASIDE, &keyspace.rng.next_u64().to_ne_bytes()].concat()
+}
+
+/// Gives what was built its key.
+fn name(keyspace: &mut Keyspace, db: DbId, aside: &[u8], to: &[u8], built: Result<u64>) -> Result<u64> {
     if matches!(built, Ok(0)) {
         return keyspace.remove(db, to).map(|_| 0);
     }
-    let ZsetMut { mut value, .. } = open_mut(keyspace, db, &aside)?;
+    let ZsetMut { mut value, .. } = open_mut(keyspace, db, aside)?;
     value.set_aside();
     match built {
         Ok(stored) => value.rename(to).map(|()| stored),
@@ -112,14 +131,26 @@ fn build(keyspace: &mut Keyspace, db: DbId, aside: &[u8], aggregate: Aggregate, 
     while !ended {
         some.clear();
         ended = take(keyspace, &mut some)?;
-        let mut zset = open_mut(keyspace, db, aside)?;
-        zset.value.set_aside();
-        zset.expect(some.len(), some.iter().map(|(_, member)| member.len()).max().unwrap_or(0));
-        for (score, member) in some.iter() {
-            let change =
-                zset.update(member, |before| Some(before.map_or(score, |before| aggregate.of(before, score))))?;
-            stored += u64::from(change.is_added());
-        }
+        stored += add(keyspace, db, aside, &some, &|before, score| aggregate.of(before, score))?;
+    }
+    Ok(stored)
+}
+
+/// Adds members to what is being built; `unite` says which score a member gets that has one. Returns how many are new.
+fn add(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    aside: &[u8],
+    some: &ScoredMembers,
+    unite: &dyn Fn(f64, f64) -> f64,
+) -> Result<u64> {
+    let mut zset = open_mut(keyspace, db, aside)?;
+    zset.value.set_aside();
+    zset.expect(some.len(), some.iter().map(|(_, member)| member.len()).max().unwrap_or(0));
+    let mut stored = 0;
+    for (score, member) in some.iter() {
+        let change = zset.update(member, |before| Some(before.map_or(score, |before| unite(before, score))))?;
+        stored += u64::from(change.is_added());
     }
     Ok(stored)
 }
