@@ -15,7 +15,9 @@ MEMBERS = [b"%d" % n for n in range(-6, 12)] + [b"m%d" % n for n in range(12)]
 MEMBERS += [b"", b"007", b"70000", b"-9223372036854775808", b"9223372036854775808", b"member with spaces", b"\x00\xff"]
 LISTS = [b"l%d" % n for n in range(4)]
 ZSETS = [b"z%d" % n for n in range(4)]
-KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, *ZSETS, b"none"]
+HLLS = [b"p%d" % n for n in range(3)]
+GEOS = [b"g%d" % n for n in range(3)]
+KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, *ZSETS, *HLLS, *GEOS, b"none"]
 BRIEF_MS = 40
 LONG_S = 10_000
 
@@ -39,7 +41,7 @@ class Generator:
         self.random = random
         families = [
             (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (30, self.zset), (10, self.generic),
-            (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
+            (7, self.hyperloglog), (12, self.geo), (6, self.bitfield), (6, self.sort), (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
         ]  # fmt: skip
         self.weights = [weight for weight, _ in families]
         self.makers = [maker for _, maker in families]
@@ -205,6 +207,98 @@ class Generator:
         op = self.pick([b"AND", b"OR", b"XOR", b"NOT", b"xor", b"NOR"])
         sources = [self.key(KEYS) for _ in range(1 if op == b"NOT" and self.chance(0.8) else self.random.randrange(1, 4))]
         return [b"BITOP", op, self.key(), *sources]
+
+    def bitfield(self):
+        words = [self.pick([b"BITFIELD", b"BITFIELD", b"BITFIELD", b"BITFIELD_RO"]), self.key()]
+        value = lambda: self.integer() if self.chance(0.6) else b"%d" % self.random.randint(-(2**63), 2**63 - 1)
+        for _ in range(self.random.randrange(5)):
+            if self.chance(0.3):
+                words += [b"OVERFLOW", self.pick([b"WRAP", b"SAT", b"FAIL", b"sat", b"NONE"] if self.chance(0.2) else [b"SAT", b"FAIL"])]
+            kind = self.pick([b"u%d", b"i%d"]) % self.random.choice([1, 2, 5, 7, 8, 16, 31, 32, 33, 62, 63, 64])
+            if kind == b"u64" and self.chance(0.8):
+                kind = b"u8"
+            offset = self.pick([b"#", b"", b""]) + (b"%d" % self.random.randrange(100) if self.chance(0.97) else self.pick([b"-1", b"x", b"", b"4294967296"]))
+            action = self.pick([b"GET", b"SET", b"INCRBY", b"incrby"]) if words[0] == b"BITFIELD" or self.chance(0.1) else b"GET"
+            words += [action, kind, offset, *([] if action == b"GET" else [value()])]
+        return words
+
+    def hyperloglog(self):
+        key = self.key(HLLS)
+        keys = lambda: [self.key(HLLS) for _ in range(self.random.randrange(1, 4))]
+        kind = self.random.randrange(10)
+        if kind < 4:
+            return [b"PFADD", key, *(self.pick(MEMBERS) for _ in range(self.random.randrange(4)))]
+        if kind == 4:
+            many = self.random.choice([20, 100, 1000]) if self.chance(0.5) else 5
+            first = self.random.randrange(5000)
+            return [b"PFADD", key, *(b"%d" % (first + n) for n in range(many))]
+        if kind < 7:
+            return [b"PFCOUNT", *keys()]
+        if kind == 7:
+            return [b"PFMERGE", *keys()]
+        return [b"PFDEBUG", self.pick([b"ENCODING", b"DECODE", b"GETREG", b"TODENSE", b"NOTHING"]), key] if kind == 8 else [b"GET", key]
+
+    def place(self):
+        """A place of its own for each member, near to others: of members that are equally far away any may come first."""
+        member = self.random.randrange(30)
+        longitude, latitude = 10 + member * 0.013 + self.random.randrange(4) * 7.7, 40 + member * 0.0071 - self.random.randrange(3) * 21.3
+        return [b"%.6f" % longitude, b"%.6f" % latitude] if self.chance(0.97) else self.pick([[b"181", b"0"], [b"0", b"-86"], [b"x", b"0"], [b"0", b""], [b"180", b"85"]]), b"place%d" % member
+
+    def area(self):
+        unit = self.pick([b"m", b"km", b"ft", b"mi", b"KM", b"km", b"km"]) if self.chance(0.98) else b"x"
+        size = lambda: self.pick([b"0", b"1", b"10.5", b"100", b"500", b"2000", b"1e4", b"1e6"]) if self.chance(0.97) else self.pick([b"-1", b"x", b"inf"])
+        return size, unit
+
+    def geo(self):
+        key = self.key(GEOS)
+        kind = self.random.randrange(12)
+        member = lambda: b"place%d" % self.random.randrange(30)
+        if kind < 4:
+            words = [b"GEOADD", key, *self.pick([[], [], [b"CH"], [b"NX"], [b"XX", b"CH"]])]
+            for _ in range(self.random.randrange(1, 8)):
+                (longitude, latitude), name = self.place()
+                words += [longitude, latitude, name]
+            return words
+        if kind == 4:
+            return [b"GEODIST", key, member(), member(), *self.pick([[], [b"km"], [b"MI"], [b"ft"], [b"x"]])]
+        if kind == 5:
+            return [self.pick([b"GEOPOS", b"GEOHASH"]), key, *(member() for _ in range(self.random.randrange(4)))]
+        size, unit = self.area()
+        (longitude, latitude), _ = self.place()
+        # Which of equally distant ones are among the first is said by nothing, and random commands may make such.
+        options = [*self.pick([[], [b"ASC"], [b"DESC"]]), *self.pick([[], [], [b"COUNT", b"1000"], [b"COUNT", b"1000", b"ANY"], [b"ANY"], [b"COUNT", b"0"]])]
+        shows = [word for word in (b"WITHDIST", b"WITHCOORD", b"WITHHASH") if self.chance(0.3)]
+        if kind < 9:
+            start = [b"FROMMEMBER", member()] if self.chance(0.4) else [b"FROMLONLAT", longitude, latitude]
+            form = [b"BYRADIUS", size(), unit] if self.chance(0.5) else [b"BYBOX", size(), size(), unit]
+            parts = [start, form, options] if self.chance(0.97) else [start, options]
+            self.random.shuffle(parts)
+            words = [word for part in parts for word in part]
+            if self.chance(0.3):
+                return [b"GEOSEARCHSTORE", key, self.key(GEOS), *words, *self.pick([[], [b"STOREDIST"]])]
+            return [b"GEOSEARCH", key, *words, *shows]
+        start = [longitude, latitude] if self.chance(0.5) else [member()]
+        name = b"GEORADIUS" if len(start) == 2 else b"GEORADIUSBYMEMBER"
+        if self.chance(0.3):
+            return [name + b"_RO", key, *start, size(), unit, *options, *shows]
+        stores = [self.pick([b"STORE", b"STOREDIST"]), self.key(GEOS)] if self.chance(0.3) else shows
+        return [name, key, *start, size(), unit, *options, *stores]
+
+    def sort(self):
+        words = [self.pick([b"SORT", b"SORT", b"SORT_RO"]), self.key([*LISTS, *SETS, *ZSETS])]
+        by = self.pick([[], [], [b"BY", b"s*"], [b"BY", b"h*->f1"], [b"BY", b"nosort"], [b"BY", b"none*"]])
+        words += by
+        if not by and self.chance(0.6):
+            words.append(b"ALPHA")
+        if self.chance(0.3):
+            words.append(self.pick([b"ASC", b"DESC", b"desc"]))
+        if self.chance(0.3) and b"nosort" not in by:
+            words += [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3"]), self.pick([b"0", b"2", b"-1", b"100", b"x"])]
+        for _ in range(self.pick([0, 0, 0, 1, 2])):
+            words += [b"GET", self.pick([b"#", b"s*", b"h*->f1", b"h*->f2", b"none"])]
+        if self.chance(0.3):
+            words += [b"STORE", self.key(LISTS)]
+        return words
 
     def lcs(self):
         words = [b"LCS", self.key(), self.key()]

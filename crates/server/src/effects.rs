@@ -169,7 +169,8 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
     const START_MS: i64 = 1_000_000 * HOUR_MS;
-    const KEYS: [&str; 15] = ["a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x"];
+    const KEYS: [&str; 21] =
+        ["a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x", "o", "p", "n", "d", "e", "g"];
 
     /// A server without sockets whose clock is moved by hand.
     struct Logging {
@@ -316,6 +317,12 @@ mod tests {
             ("BLMPOP 0 2 none l RIGHT COUNT 5", "RPOP l 5".to_owned()),
             ("BLMPOP 0 1 l LEFT", "LPOP l 1".to_owned()),
             ("LPUSHX none x", String::new()),
+            ("BITFIELD b INCRBY u8 0 1 GET u8 8", "BITFIELD b INCRBY u8 0 1 GET u8 8".to_owned()),
+            ("BITFIELD b GET u8 0", String::new()),
+            ("PFADD p x y", "PFADD p x y".to_owned()),
+            ("PFCOUNT none", String::new()),
+            ("SORT l ALPHA DESC STORE q", "SORT l ALPHA DESC STORE q".to_owned()),
+            ("SORT l ALPHA", String::new()),
         ] {
             assert_logged(line, &effect);
         }
@@ -350,12 +357,42 @@ mod tests {
             ("ZREMRANGEBYSCORE z 1 inf", "ZREMRANGEBYSCORE z 1 inf"),
             ("ZUNIONSTORE w 2 z t", "ZUNIONSTORE w 2 z t"),
             ("ZRANDMEMBER z 5", ""),
+            ("GEOADD g CH 0 0 x -180 0 y", "ZADD g CH 3377699720527872 x 1125899906842624 y"),
+            ("GEOADD z NX 0 0 x", ""),
+            ("GEOSEARCHSTORE w z FROMLONLAT 0 0 BYRADIUS 30000 km", "DEL w; ZADD w 0.1 x 2 y"),
+            ("GEORADIUS z 0 0 30000 km COUNT 1 ANY STORE t", "DEL t; ZADD t 0.1 x"),
+            ("GEORADIUS z 0 0 1 m STORE w", ""),
+            ("GEORADIUS z 0 0 1 m STOREDIST t", "DEL t"),
         ] {
             assert_logged(line, effect);
         }
     }
 
-    /// Requests, in which a word of these stands for a random one: k a key, h a key of hashes, t a key of sets, l a key of
+    #[test]
+    fn a_hyperloglog_that_becomes_dense_is_told_to_be_before() {
+        for (lines, effect) in [
+            (&["PFADD p x", "PFCOUNT p"][..], "PFADD p x; PFCOUNT p"),
+            (&["PFADD p x", "PFADD p x"], "PFADD p x"),
+            (
+                &["PFADD p x", "CONFIG SET hll-sparse-max-bytes 0", "PFADD p y z"],
+                "PFADD p x; PFDEBUG TODENSE p; PFADD p y z",
+            ),
+            (
+                &["CONFIG SET hll-sparse-max-bytes 0", "PFADD p x", "PFADD p y"],
+                "PFADD p; PFDEBUG TODENSE p; PFADD p x; PFADD p y",
+            ),
+            (
+                &["PFADD p x", "CONFIG SET hll-sparse-max-bytes 0", "PFMERGE o p"],
+                "PFADD p x; PFADD o; PFDEBUG TODENSE o; PFMERGE o p",
+            ),
+        ] {
+            let mut server = Logging::new();
+            lines.iter().for_each(|line| server.run(line));
+            assert_eq!(server.logged().join("; "), effect, "{lines:?}");
+        }
+    }
+
+    /// Requests, in which a word of these stands for a random one: hll a key of HyperLogLogs, geo one of places, k a key, h a key of hashes, t a key of sets, l a key of
     /// lists, z a key of sorted sets, m a field, member or element, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
     const LINES: &[&str] = &[
         "SET k n",
@@ -458,6 +495,28 @@ mod tests {
         "ZRANDMEMBER z p",
         "EXPIRE z s",
         "COPY z z REPLACE",
+        "PFADD hll m n m",
+        "PFADD hll n n n n n n",
+        "PFCOUNT hll",
+        "PFCOUNT hll hll",
+        "PFMERGE hll hll",
+        "PFMERGE hll",
+        "PFDEBUG TODENSE hll",
+        "PFDEBUG GETREG hll",
+        "CONFIG SET hll-sparse-max-bytes n",
+        "EXPIRE hll s",
+        "GEOADD geo p f m f p m",
+        "GEOADD geo NX CH p p m",
+        "GEOADD z f p m",
+        "GEOSEARCHSTORE geo geo FROMLONLAT p p BYRADIUS n km STOREDIST",
+        "GEOSEARCHSTORE geo z FROMMEMBER m BYBOX n n km COUNT 2",
+        "GEORADIUS z p p n km STORE geo",
+        "BITFIELD k SET u7 n n INCRBY i9 n n",
+        "BITFIELD k OVERFLOW FAIL INCRBY u8 p n",
+        "SORT l STORE l",
+        "SORT t BY nosort STORE l",
+        "SORT t BY none* ALPHA DESC STORE l",
+        "SORT z ALPHA GET # GET h->m STORE l",
     ];
 
     prop_compose! {
@@ -472,6 +531,8 @@ mod tests {
                 "t" => KEYS[6 + *number as usize % 3].to_owned(),
                 "l" => KEYS[9 + *number as usize % 3].to_owned(),
                 "z" => KEYS[12 + *number as usize % 3].to_owned(),
+                "hll" => KEYS[15 + *number as usize % 3].to_owned(),
+                "geo" => KEYS[18 + *number as usize % 3].to_owned(),
                 "p" => (number % 4).to_string(),
                 "m" => format!("field{}", number % 5),
                 "n" => number.to_string(),

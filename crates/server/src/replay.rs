@@ -223,7 +223,8 @@ impl<'a> Replayer<'a> {
         // What was allowed then is done again, whatever is allowed now.
         state.config.enable_debug_command = "yes".to_owned();
         state.config.proto_max_bulk_len = u64::MAX;
-        // The log says which became dense.
+        state.config.read_only = false;
+        // The log says which HyperLogLogs became dense.
         state.config.hll_sparse_max_bytes = u64::MAX;
         let mut client = Client::new(0, "log".to_owned(), String::new(), 0);
         client.authenticated = true;

@@ -20,6 +20,9 @@ enum Op {
     Append(usize),
     SetRange(u64, usize),
     SetBit(u64, bool),
+    Edit(usize, usize),
+    StoreElements(usize, usize),
+    StoreMembers(usize),
     Incr(i64),
     IncrFloat(f64),
     HashSet(u8, usize),
@@ -101,6 +104,9 @@ fn op() -> impl Strategy<Value = Op> {
         len().prop_map(Op::Append),
         (0u64..40_000, len()).prop_map(|(offset, len)| Op::SetRange(offset, len)),
         (0u64..3000, any::<bool>()).prop_map(|(offset, bit)| Op::SetBit(offset, bit)),
+        (0usize..3000, len()).prop_map(|(offset, len)| Op::Edit(offset, len)),
+        (0usize..300, 0usize..100).prop_map(|(count, len)| Op::StoreElements(count, len)),
+        (0usize..300).prop_map(Op::StoreMembers),
         any::<i64>().prop_map(Op::Incr),
         (-10.0..10.0).prop_map(Op::IncrFloat),
         (0u8..12, len()).prop_map(|(field, len)| Op::HashSet(field, len)),
@@ -137,6 +143,20 @@ fn run(store: &mut Store, key: &[u8], op: &Op) -> Result<(), StoreError> {
         Op::Append(len) => string::append(store, DB, key, &value(len)).map(drop),
         Op::SetRange(offset, len) => string::set_range(store, DB, key, offset, &value(len)).map(drop),
         Op::SetBit(offset, bit) => string::set_bit(store, DB, key, offset, bit).map(drop),
+        Op::Edit(offset, len) => {
+            let mut string = string::open_mut(store, DB, key, offset + len)?;
+            string.write(offset, &value(len))?;
+            string.write(0, b"")
+        }
+        Op::StoreElements(count, len) => {
+            let elements: Vec<Vec<u8>> = (0..count).map(|number| name(number as u8, len)).collect();
+            list::store_elements(store, DB, key, elements.iter().map(Vec::as_slice)).map(drop)
+        }
+        Op::StoreMembers(count) => {
+            let mut members = zset::ScoredMembers::default();
+            (0..count).for_each(|number| members.push(number as f64, &name(number as u8, number / 9)));
+            zset::store_members(store, DB, key, &members).map(drop)
+        }
         Op::Incr(by) => string::incr_by(store, DB, key, by).map(drop),
         Op::IncrFloat(by) => string::incr_by_float(store, DB, key, by).map(drop),
         Op::HashSet(field, len) => hash::set(store, DB, key, &[field], &value(len)).map(drop),

@@ -49,7 +49,7 @@ pub(super) fn write_distance(reply: &mut Reply, distance: f64) {
 /// GEOADD key [NX | XX] [CH] longitude latitude member …
 pub fn geoadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
-    let mut options = AddOptions { first: 2, ..AddOptions::default() };
+    let mut options = AddOptions::before(2);
     while let Some(word) = args.get(options.first) {
         match word.to_ascii_uppercase().as_slice() {
             b"NX" => options.only_new = true,

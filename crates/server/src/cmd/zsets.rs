@@ -55,6 +55,11 @@ pub(super) struct AddOptions {
 }
 
 impl AddOptions {
+    /// None, before scores that begin at this word.
+    pub(super) fn before(first: usize) -> Self {
+        Self { first, ..Self::default() }
+    }
+
     fn parse(args: Args<'_>, increments: bool) -> Result<Self, CmdError> {
         let mut options = Self { increments, first: 2, ..Self::default() };
         while let Some(word) = args.get(options.first) {

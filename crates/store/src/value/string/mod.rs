@@ -1,10 +1,10 @@
 //! Strings: reading, writing, appending, counting, single bits.
 //!
 //! What makes a long string longer has a twin that is done in steps, see `growth`. What reads and writes a string many times in one
-//! command opens it once, see `edit`.
+//! command opens it once, see `string_mut`.
 
-mod edit;
 mod growth;
+mod string_mut;
 
 use quire_arena::Arena;
 
@@ -19,7 +19,7 @@ use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
 use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
 
-pub use edit::{StringMut, open_mut, open_mut_in_steps};
+pub use string_mut::{StringMut, open_mut, open_mut_in_steps};
 
 /// Most bytes that a growing string gets in reserve.
 const RESERVE_MAX: usize = 1 << 20;
