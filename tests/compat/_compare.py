@@ -93,7 +93,7 @@ def same(words, ours, theirs, queued=()):
         if ours[1] < 0 or theirs[1] < 0:
             return False
         return abs(ours[1] - theirs[1]) <= TIMES[name]
-    if name in ("SORT", "SORT_RO") and b"nosort" in words:
+    if name in ("SORT", "SORT_RO") and b"nosort" in words and ours[0] == "*":
         # Members of sets come in the order of a table.
         return as_bag(name, ours) == as_bag(name, theirs)
     if name in UNORDERED:

@@ -15,6 +15,8 @@ pub const REGISTERS: usize = 1 << REGISTER_BITS;
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of a dense one.
 pub const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * WIDTH / 8;
+/// The registers of a longer one would be more than there are.
+pub const MOST_BYTES: usize = HEADER_BYTES + 2 * REGISTERS;
 /// Place of the byte in whose highest bit the header says that its estimate is out of date.
 pub const STALE_AT: usize = 15;
 

@@ -3,7 +3,7 @@
 //! Relies on `hyperloglog` for what stands in the strings, and on the store for the strings. How an addition is logged: as it came, but a
 //! string that becomes dense by the limit is told to become so before, so that a replay, which knows no limit, makes the same bytes.
 
-use quire_store::{ExpiryChange, Keyspace, string};
+use quire_store::{DbId, ExpiryChange, Keyspace, string};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::effects::EffectWord;
@@ -22,13 +22,10 @@ impl From<Corrupted> for CmdError {
 }
 
 /// A key's HyperLogLog and its encoding, if the key exists.
-fn look_up<'a>(
-    store: &'a mut Keyspace,
-    ctx_db: quire_store::DbId,
-    key: &[u8],
-) -> Result<Option<(&'a [u8], HllEncoding)>, CmdError> {
-    let Some(bytes) = string::get(store, ctx_db, key)? else { return Ok(None) };
-    Ok(Some((bytes, hll::encoding(bytes).ok_or(NO_HYPERLOGLOG)?)))
+fn look_up<'a>(store: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<(&'a [u8], HllEncoding)>, CmdError> {
+    let Some(bytes) = string::get(store, db, key)? else { return Ok(None) };
+    let encoding = hll::encoding(bytes).ok_or(NO_HYPERLOGLOG)?;
+    if bytes.len() > hll::MOST_BYTES { Err(CORRUPTED) } else { Ok(Some((bytes, encoding))) }
 }
 
 /// PFADD key [element …]

@@ -141,11 +141,15 @@ fn collect(
             let len = list.len()?;
             left = request.range(len);
             let (from, skip, count) = part(request, &mut left, len);
-            let (end, mut count) = (if from == Direction::Up { End::Front } else { End::Back }, count);
-            if count > 0 {
-                list.walk(end, skip, |element| {
-                    count -= 1;
-                    push(element.text(&mut itoa::Buffer::new())) && count > 0
+            let (end, first) = match from {
+                Direction::Up => (End::Front, skip),
+                Direction::Down => (End::Back, (len - skip).saturating_sub(1)),
+            };
+            let mut left = count;
+            if left > 0 {
+                list.walk(end, first, |element| {
+                    left -= 1;
+                    push(element.text(&mut itoa::Buffer::new())) && left > 0
                 })?;
             }
         }

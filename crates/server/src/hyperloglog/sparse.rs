@@ -18,8 +18,6 @@ const MOST_VALUE_LEN: usize = 4;
 const MOST_SHORT_ZEROS: usize = 64;
 /// Runs behind a change among which neighbours are joined.
 const JOINED_RUNS: usize = 5;
-/// So many bytes of runs would be more registers than there are.
-const MOST_BYTES: usize = 2 * REGISTERS;
 
 /// A run of registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,9 +99,6 @@ pub fn raise(bytes: &mut Vec<u8>, register: usize, value: u8, limit_bytes: u64) 
         return Ok(Raised::TooLarge);
     }
     let (mut at, mut first, mut before) = (HEADER_BYTES, 0, HEADER_BYTES);
-    if bytes.len() > HEADER_BYTES + MOST_BYTES {
-        return Err(Corrupted);
-    }
     let run = loop {
         let run = run_at(bytes, at).ok_or(Corrupted)?;
         if register < first + run.len {

@@ -24,6 +24,7 @@ pub static SPECS: &[CommandSpec] = &[
     )
     .flags(READONLY)
     .keys(&[KeySpec::range(1, -1, 1, RW | ACCESS)])
+    .differs(LONG)
     .summary("Estimates how many different elements were added to any of some HyperLogLogs. That of one is kept in it.")
     .args(&[KEY.multiple()]),
     hyperloglog(CommandSpec::new("pfdebug", 3, hll::pfdebug), "N/A")
@@ -34,6 +35,7 @@ pub static SPECS: &[CommandSpec] = &[
     hyperloglog(CommandSpec::new("pfmerge", -2, hll::pfmerge), "O(N) to merge N HyperLogLogs, but with high constant times.")
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | ACCESS | INSERT), KeySpec::range(2, -1, 1, RO | ACCESS)])
+        .differs(LONG)
         .summary("Adds to a HyperLogLog all elements of others.")
         .args(&[Arg::key("destkey"), Arg::key("sourcekey").multiple()]),
     hyperloglog(CommandSpec::new("pfselftest", 1, hll::pfselftest), "N/A")
