@@ -258,7 +258,7 @@ fn run(ctx: &mut Ctx<'_>, may_store: bool) -> Result<(), CmdError> {
         return Err(CmdError::WRONG_TYPE);
     }
     if request.unsorted && kind == Some(ValueType::Set) && request.store_at.is_some() {
-        // Members of sets come in an order that no one knows, and no replay repeats.
+        // Members of sets come in the order of a table, which no replay repeats.
         (request.unsorted, request.alpha, request.by) = (false, true, None);
     }
     let mut parts = Parts::default();
