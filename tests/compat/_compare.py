@@ -50,11 +50,33 @@ def takes_withscore(words, ours, theirs):
     return name_of(words) in ("ZRANK", "ZREVRANK") and len(words) > 3 and theirs[0] == "-" and b"number of arguments" in theirs[1]
 
 
+def keeps_zsets_packed(words, ours, theirs):
+    """SORT makes a large one of each sorted set that it reads, in Redis."""
+    return name_of(words) == "OBJECT ENCODING" and ours == ("$", b"listpack") and theirs == ("$", b"skiplist")
+
+
+def remembers_errors(words, ours, theirs):
+    """Redis takes the last number of any command that was too large for one of the weights of SORT."""
+    stale = theirs[0] == "-" and theirs[1].startswith(b"ERR One or more scores can't be converted")
+    return name_of(words) in ("SORT", "SORT_RO") and stale and ours[0] == "*"
+
+
+def sorts_zero_bytes(words, ours, theirs):
+    """Texts that are shown are compared up to a zero byte in Redis, and as a whole in Quire."""
+    if name_of(words) not in ("SORT", "SORT_RO") or ours[0] != "*" or theirs[0] != "*":
+        return False
+    has_zero = any(b"\x00" in (item[1] or b"") for item in theirs[1])
+    return has_zero and any(word.upper() == b"ALPHA" for word in words) and as_bag("SORT", ours) == as_bag("SORT", theirs)
+
+
 # Differences that are meant: (what, why, whether a pair of replies is one).
 KNOWN = [
     ("bytes in errors of unknown commands", "an error line of Quire is text", shows_rubbish),
     ("encodings of small sets", "Quire packs small sets as Redis does from 7.2 on", packs_sets),
     ("words of ZRANK", "Quire takes WITHSCORE as Redis does from 7.2 on", takes_withscore),
+    ("encodings of sorted sets that were sorted", "Quire leaves them as they are", keeps_zsets_packed),
+    ("weights of SORT after a number out of range", "Quire looks at the weights alone", remembers_errors),
+    ("zero bytes in texts that are sorted", "Quire compares whole texts", sorts_zero_bytes),
     ("encodings of short lists", "Quire packs short lists as Redis does from 7.2 on", packs_lists),
 ]
 

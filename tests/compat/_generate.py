@@ -62,8 +62,8 @@ class Generator:
     def command(self):
         maker = self.random.choices(self.makers, self.weights)[0]
         words = maker()
-        # With other words SPOP draws, and the sets of the two sides part; ZRANK takes a word more from 7.2 on, which matters to MULTI.
-        if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK") and self.chance(0.03):
+        # With other words SPOP draws, and the sets of the two sides part; SORT takes members of sets as they come; ZRANK takes a word more from 7.2 on, which matters to MULTI.
+        if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK", b"SORT", b"SORT_RO") and self.chance(0.03):
             words = self.mangled(words)
         if words[:1] and words[0].startswith(b"Z"):
             # In Quire no score is -0.
@@ -296,7 +296,8 @@ class Generator:
             words += [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3"]), self.pick([b"0", b"2", b"-1", b"100", b"x"])]
         for _ in range(self.pick([0, 0, 0, 1, 2])):
             words += [b"GET", self.pick([b"#", b"s*", b"h*->f1", b"h*->f2", b"none"])]
-        if self.chance(0.3):
+        # Weights that are numbers are refused for no reason of theirs at times, by Redis.
+        if self.chance(0.5) and (b"ALPHA" in words or b"nosort" in by):
             words += [b"STORE", self.key(LISTS)]
         return words
 

@@ -186,6 +186,9 @@ def notifications(options):
         words = generator.command()
         if not words or bytes(words[0]).upper() in UNEQUAL:
             continue
+        if b"FAIL" in words:
+            # Redis does not tell of a string that BITFIELD has made longer, if no field was changed.
+            continue
         done = [*done[-30:], words]
         replies, told = [], []
         for admin, listener in zip(admins, listeners):

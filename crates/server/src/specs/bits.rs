@@ -6,6 +6,7 @@ use crate::table::*;
 const O_1: &str = "O(1)";
 const O_N: &str = "O(N)";
 const GROWS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is copied and filled in steps of 1 MiB before the command runs, between which other clients are served; what would change it waits meanwhile. The second place counts as memory. In a transaction it is one step.";
+const FIELDS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is made longer in steps as by SETBIT. One that gets longer counts as changed, and is told to be, though each field fails to be written.";
 
 const KEY: Arg = Arg::key("key");
 const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
@@ -24,7 +25,7 @@ pub static SPECS: &[CommandSpec] = &[
     bitmap(CommandSpec::new("bitfield", -2, bitfield::bitfield), "3.2.0", "O(1) for each subcommand specified")
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | UPDATE | ACCESS | VARIABLE)])
-        .differs(GROWS)
+        .differs(FIELDS)
         .summary("Reads and changes integers of any width in a string, which is padded with zeros if need be.")
         .args(&[KEY, Arg::one_of("operation", FIELD_OPERATIONS).multiple().optional()]),
     bitmap(CommandSpec::new("bitfield_ro", -2, bitfield::bitfield_ro), "6.0.0", "O(1) for each subcommand specified")
