@@ -37,7 +37,7 @@ pub type Registers = [u8; REGISTERS];
 
 /// How the registers are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HllEncoding {
+pub enum HllLayout {
     /// Six bits each.
     Dense = 0,
     /// Runs.
@@ -49,12 +49,12 @@ pub enum HllEncoding {
 pub struct Corrupted;
 
 /// The encoding of a string; `None` if it is no HyperLogLog.
-pub fn encoding(bytes: &[u8]) -> Option<HllEncoding> {
+pub fn encoding(bytes: &[u8]) -> Option<HllLayout> {
     let header = bytes.get(..HEADER_BYTES)?;
     match header[ENCODING_AT] {
         _ if !header.starts_with(MAGIC) => None,
-        0 if bytes.len() == DENSE_BYTES => Some(HllEncoding::Dense),
-        1 => Some(HllEncoding::Sparse),
+        0 if bytes.len() == DENSE_BYTES => Some(HllLayout::Dense),
+        1 => Some(HllLayout::Sparse),
         _ => None,
     }
 }
@@ -63,7 +63,7 @@ pub fn encoding(bytes: &[u8]) -> Option<HllEncoding> {
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
-    bytes[ENCODING_AT] = HllEncoding::Sparse as u8;
+    bytes[ENCODING_AT] = HllLayout::Sparse as u8;
     sparse::push_zeros(&mut bytes, REGISTERS);
     bytes
 }
@@ -146,14 +146,14 @@ pub fn dense_span(register: usize) -> (usize, usize) {
 ///
 /// # Errors
 /// The runs of a sparse one don't cover the registers; those before are raised.
-pub fn raise_to(registers: &mut Registers, bytes: &[u8], encoding: HllEncoding) -> Result<(), Corrupted> {
+pub fn raise_to(registers: &mut Registers, bytes: &[u8], encoding: HllLayout) -> Result<(), Corrupted> {
     match encoding {
-        HllEncoding::Dense => {
+        HllLayout::Dense => {
             let raise = |(register, value): (usize, &mut u8)| *value = (*value).max(dense_get(bytes, register));
             registers.iter_mut().enumerate().for_each(raise);
             Ok(())
         }
-        HllEncoding::Sparse => sparse::for_each_run(&bytes[HEADER_BYTES..], &mut |run, value| {
+        HllLayout::Sparse => sparse::for_each_run(&bytes[HEADER_BYTES..], &mut |run, value| {
             registers[run].iter_mut().for_each(|register| *register = (*register).max(value));
         }),
     }
@@ -164,12 +164,12 @@ pub fn raise_to(registers: &mut Registers, bytes: &[u8], encoding: HllEncoding) 
 /// # Errors
 /// As [`raise_to`].
 pub fn to_dense(bytes: &[u8]) -> Result<Vec<u8>, Corrupted> {
-    if encoding(bytes) == Some(HllEncoding::Dense) {
+    if encoding(bytes) == Some(HllLayout::Dense) {
         return Ok(bytes.to_vec());
     }
     let mut dense = vec![0; DENSE_BYTES];
     dense[..HEADER_BYTES].copy_from_slice(&bytes[..HEADER_BYTES]);
-    dense[ENCODING_AT] = HllEncoding::Dense as u8;
+    dense[ENCODING_AT] = HllLayout::Dense as u8;
     sparse::for_each_run(&bytes[HEADER_BYTES..], &mut |run, value| {
         if value > 0 {
             run.for_each(|register| dense_set(&mut dense, register, value));
@@ -184,7 +184,7 @@ pub fn to_dense(bytes: &[u8]) -> Result<Vec<u8>, Corrupted> {
 /// # Errors
 /// As [`raise_to`]; nothing has changed then.
 pub fn raise(bytes: &mut Vec<u8>, register: usize, value: u8, limit_bytes: u64) -> Result<bool, Corrupted> {
-    if bytes[ENCODING_AT] == HllEncoding::Dense as u8 {
+    if bytes[ENCODING_AT] == HllLayout::Dense as u8 {
         let is_lower = dense_get(bytes, register) < value;
         if is_lower {
             dense_set(bytes, register, value);
@@ -206,13 +206,13 @@ pub fn raise(bytes: &mut Vec<u8>, register: usize, value: u8, limit_bytes: u64) 
 ///
 /// # Errors
 /// As [`raise_to`].
-pub fn histogram(bytes: &[u8], encoding: HllEncoding) -> Result<[u32; 64], Corrupted> {
+pub fn histogram(bytes: &[u8], encoding: HllLayout) -> Result<[u32; 64], Corrupted> {
     let mut counts = [0; 64];
     match encoding {
-        HllEncoding::Dense => {
+        HllLayout::Dense => {
             (0..REGISTERS).for_each(|register| counts[usize::from(dense_get(bytes, register))] += 1);
         }
-        HllEncoding::Sparse => sparse::for_each_run(&bytes[HEADER_BYTES..], &mut |run, value| {
+        HllLayout::Sparse => sparse::for_each_run(&bytes[HEADER_BYTES..], &mut |run, value| {
             counts[usize::from(value)] += run.len() as u32;
         })?,
     }
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn what_is_no_hyperloglog_is_seen() {
         let dense = to_dense(&empty()).unwrap();
-        assert_eq!(encoding(&dense), Some(HllEncoding::Dense));
+        assert_eq!(encoding(&dense), Some(HllLayout::Dense));
         let mut other = dense.clone();
         other[ENCODING_AT] = 2;
         for bytes in
@@ -318,8 +318,8 @@ mod tests {
             bytes.extend(runs);
             let before = bytes.clone();
             let mut registers = [0; REGISTERS];
-            let valid = raise_to(&mut registers, &bytes, HllEncoding::Sparse);
-            prop_assert_eq!(histogram(&bytes, HllEncoding::Sparse).is_ok(), valid.is_ok());
+            let valid = raise_to(&mut registers, &bytes, HllLayout::Sparse);
+            prop_assert_eq!(histogram(&bytes, HllLayout::Sparse).is_ok(), valid.is_ok());
             prop_assert_eq!(to_dense(&bytes).is_ok(), valid.is_ok());
             runs_text(&bytes);
             if raise(&mut bytes, register, value, 3000).is_err() {

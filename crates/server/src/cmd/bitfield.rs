@@ -164,7 +164,7 @@ fn parse(args: Args<'_>) -> Result<Vec<Operation>, CmdError> {
         }
         let is_get = behind >= 2 && args.is(at, "GET");
         let is_set = behind >= 3 && args.is(at, "SET");
-        if !is_get && !is_set && !(behind >= 3 && args.is(at, "INCRBY")) {
+        if !(is_get || is_set || behind >= 3 && args.is(at, "INCRBY")) {
             return Err(CmdError::SYNTAX);
         }
         let field = Field::parse(args.at(at + 1), args.at(at + 2))?;

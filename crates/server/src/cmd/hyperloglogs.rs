@@ -7,7 +7,7 @@ use quire_store::{DbId, ExpiryChange, Keyspace, string};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::effects::EffectWord;
-use crate::hyperloglog::{self as hll, Corrupted, HllEncoding, REGISTERS};
+use crate::hyperloglog::{self as hll, Corrupted, HllLayout, REGISTERS};
 
 const NO_HYPERLOGLOG: CmdError = CmdError::fixed("WRONGTYPE Key is not a valid HyperLogLog string value.");
 const CORRUPTED: CmdError = CmdError::fixed("INVALIDOBJ Corrupted HLL object detected");
@@ -22,7 +22,7 @@ impl From<Corrupted> for CmdError {
 }
 
 /// A key's HyperLogLog and its encoding, if the key exists.
-fn look_up<'a>(store: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<(&'a [u8], HllEncoding)>, CmdError> {
+fn look_up<'a>(store: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<(&'a [u8], HllLayout)>, CmdError> {
     let Some(bytes) = string::get(store, db, key)? else { return Ok(None) };
     let encoding = hll::encoding(bytes).ok_or(NO_HYPERLOGLOG)?;
     if bytes.len() > hll::MOST_BYTES { Err(CORRUPTED) } else { Ok(Some((bytes, encoding))) }
@@ -31,8 +31,8 @@ fn look_up<'a>(store: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<(
 /// PFADD key [element …]
 pub fn pfadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let changed = match look_up(ctx.store, ctx.client.db, ctx.args.at(1))? {
-        Some((_, HllEncoding::Dense)) => add_to_dense(ctx)?,
-        Some((bytes, HllEncoding::Sparse)) => {
+        Some((_, HllLayout::Dense)) => add_to_dense(ctx)?,
+        Some((bytes, HllLayout::Sparse)) => {
             let bytes = bytes.to_vec();
             add_to_sparse(ctx, bytes, false)?
         }
@@ -80,7 +80,7 @@ fn add_to_sparse(ctx: &mut Ctx<'_>, bytes: Vec<u8>, is_new: bool) -> Result<bool
     if changed {
         bytes[hll::STALE_AT] = hll::stale(bytes[hll::STALE_AT]);
         string::set_raw(ctx.store, ctx.client.db, args.at(1), &bytes, ExpiryChange::Keep)?;
-        if hll::encoding(&bytes) == Some(HllEncoding::Dense) {
+        if hll::encoding(&bytes) == Some(HllLayout::Dense) {
             say_dense(ctx, is_new, failed_at.unwrap_or(args.len()));
         } else if let Some(at) = failed_at {
             ctx.did_only(at);
@@ -151,7 +151,7 @@ pub fn pfmerge(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (mut registers, mut any_dense) = ([0; REGISTERS], false);
     for key in args.from(1).iter() {
         if let Some((bytes, encoding)) = look_up(ctx.store, db, key)? {
-            any_dense |= encoding == HllEncoding::Dense;
+            any_dense |= encoding == HllLayout::Dense;
             hll::raise_to(&mut registers, bytes, encoding)?;
         }
     }
@@ -167,7 +167,7 @@ pub fn pfmerge(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     bytes[hll::STALE_AT] = hll::stale(bytes[hll::STALE_AT]);
     string::set_raw(ctx.store, db, args.at(1), &bytes, ExpiryChange::Keep)?;
-    if !any_dense && hll::encoding(&bytes) == Some(HllEncoding::Dense) {
+    if !any_dense && hll::encoding(&bytes) == Some(HllLayout::Dense) {
         say_dense(ctx, is_new, args.len());
     }
     ctx.reply.ok();
@@ -179,22 +179,22 @@ pub fn pfdebug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, db) = (ctx.args, ctx.client.db);
     let (bytes, encoding) = look_up(ctx.store, db, args.at(2))?.ok_or(NO_KEY)?;
     if args.is(1, "ENCODING") {
-        ctx.reply.simple(if encoding == HllEncoding::Dense { "dense" } else { "sparse" });
+        ctx.reply.simple(if encoding == HllLayout::Dense { "dense" } else { "sparse" });
     } else if args.is(1, "DECODE") {
-        if encoding != HllEncoding::Sparse {
+        if encoding != HllLayout::Sparse {
             return Err(CmdError::fixed("ERR HLL encoding is not sparse"));
         }
         ctx.reply.bulk_str(&hll::runs_text(bytes));
     } else if args.is(1, "GETREG") || args.is(1, "TODENSE") {
         let dense = hll::to_dense(bytes)?;
-        if encoding == HllEncoding::Sparse {
+        if encoding == HllLayout::Sparse {
             string::set_raw(ctx.store, db, args.at(2), &dense, ExpiryChange::Keep)?;
         }
         if args.is(1, "GETREG") {
             ctx.reply.array(REGISTERS);
             (0..REGISTERS).for_each(|register| ctx.reply.int(i64::from(hll::dense_get(&dense, register))));
         } else {
-            ctx.reply.int(i64::from(encoding == HllEncoding::Sparse));
+            ctx.reply.int(i64::from(encoding == HllLayout::Sparse));
         }
     } else {
         return Err(CmdError::owned(format!("ERR Unknown PFDEBUG subcommand '{}'", args.text(1))));
@@ -215,7 +215,7 @@ pub fn pfselftest(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         }
         checked *= 10;
         let encoding = hll::encoding(&sparse).ok_or(NO_HYPERLOGLOG)?;
-        let estimate = hll::estimate(&hll::histogram(&dense, HllEncoding::Dense)?);
+        let estimate = hll::estimate(&hll::histogram(&dense, HllLayout::Dense)?);
         if hll::estimate(&hll::histogram(&sparse, encoding)?) != estimate {
             return Err(CmdError::fixed("TESTFAILED dense/sparse disagree"));
         }
