@@ -11,6 +11,7 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-device", 1),
     ("quire-peers", 1),
     ("quire-metrics", 1),
+    ("quire-rdb", 1),
     ("quire-arena", 2),
     ("quire-checkpoint", 2),
     ("quire-mdc", 2),
