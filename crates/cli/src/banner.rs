@@ -33,9 +33,10 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
         "load" => {
             writeln!(text, "  restored   {keys} keys, {size}, read and verified in {took}")
         }
+        "rdb" => writeln!(text, "  imported   {keys} keys of Redis, {size}; the next save makes an image of them"),
         _ => writeln!(text, "  restored   nothing: there is no image yet, the server starts empty"),
     };
-    if restored.mode != "none" {
+    if !["none", "rdb"].contains(&restored.mode) {
         // A backup without its deltas shows here.
         let links = match restored.deltas {
             0 => "an image without deltas".to_owned(),

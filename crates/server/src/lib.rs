@@ -42,6 +42,7 @@ pub mod notifications;
 pub mod output_buffer;
 pub mod persistence;
 pub mod pubsub;
+pub mod rdb;
 pub mod registry;
 pub mod replay;
 pub mod resp;

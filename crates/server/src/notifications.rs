@@ -33,6 +33,7 @@ fn naming(command: &str) -> Option<Naming> {
     Some(match command {
         "del" | "unlink" | "getdel" => Replaced(GENERIC, "del"),
         "expire" | "pexpire" | "expireat" | "pexpireat" => Replaced(GENERIC, "expire"),
+        "restore" => Replaced(GENERIC, "restore"),
         "persist" => Named(GENERIC, "persist"),
         "copy" => Named(GENERIC, "copy_to"),
         "rename" | "renamenx" => By(renamed),

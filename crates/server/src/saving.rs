@@ -3,6 +3,8 @@
 use quire_store::{ImageLocation, OpenError, RestoreReport, Store, StoreConfig};
 
 use crate::config::{Config, RestoreMode};
+use crate::rdb::import::ImportSummary;
+use crate::rdb::start;
 use crate::save_state::RestoreSummary;
 
 /// The image that the configuration names.
@@ -43,11 +45,17 @@ pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
     let place = place(config);
     let opened = Store::open(settings(config), &place, mode(config), config.accept_damaged_image);
     let (mut store, report) = match opened {
+        Err(error) if start::is_rdb(&config.image_path()) => return open_rdb_in_place(config, &error),
         Err(error) if error.is_damage() && config.accept_damaged_image => return Err(nothing_left(config, &error)),
         Err(error) if error.is_damage() => return Err(advice(&error)),
         Err(error) if error.is_foreign() => return Err(advice_on_foreign(&error)),
         opened => opened.map_err(|error| error.to_string())?,
     };
+    if report.mode.is_none()
+        && let Some(imported) = start::import_file(&mut store, &config.dir.join(start::FILE))?
+    {
+        return Ok((store, of_redis(&imported)));
+    }
     if report.keys == 0 && config.accept_damaged_image {
         // Whether that is the truth or damage must be known before clients are told so.
         store.finish_restore().map_err(|error| error.to_string())?;
@@ -77,6 +85,19 @@ pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
         tracing::info!(%saved_at, deltas = report.deltas, keys = report.keys, file, "the image is in use");
     }
     Ok((store, restored))
+}
+
+/// Opens the data of an RDB file that has the image's name (`dbfilename dump.rdb`). The first save keeps it under another name.
+fn open_rdb_in_place(config: &Config, foreign: &OpenError) -> Result<(Store, RestoreSummary), String> {
+    let mut store = Store::create(settings(config)).map_err(|error| error.to_string())?;
+    let imported = start::import_file(&mut store, &config.image_path())?;
+    store.keep_replaced();
+    imported.map(|imported| (store, of_redis(&imported))).ok_or_else(|| advice_on_foreign(foreign))
+}
+
+/// What INFO tells of data that came from an RDB file.
+fn of_redis(imported: &ImportSummary) -> RestoreSummary {
+    RestoreSummary { mode: "rdb", keys: imported.keys, image_bytes: imported.bytes, ..RestoreSummary::default() }
 }
 
 /// What to say of an image that can't be used.

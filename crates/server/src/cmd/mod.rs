@@ -12,6 +12,7 @@ pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod debug;
+pub mod dump;
 pub mod expire;
 pub mod geo;
 pub mod geo_search;

@@ -2,7 +2,7 @@
 
 use super::PATTERN_LENGTH;
 use crate::cmd::introspect::help;
-use crate::cmd::{keys, scan, sort, wait};
+use crate::cmd::{dump, keys, scan, sort, wait};
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -58,6 +58,19 @@ pub static SPECS: &[CommandSpec] = &[
     .summary("Deletes keys.")
     .args(KEYS)
     .tips(SUM),
+    generic(
+        CommandSpec::new("dump", 2, dump::dump),
+        "2.6.0",
+        "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the \
+         value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so \
+         simply O(1).",
+    )
+    .flags(READONLY)
+    .keys(&[KeySpec::one(1, RO | ACCESS)])
+    .summary("Returns a key's value as bytes for RESTORE.")
+    .args(ONLY_KEY)
+    .tips(RANDOM)
+    .differs("The payload has the plain form of its type, of version 10, which Redis loads and packs by its own limits."),
     generic(CommandSpec::new("exists", -2, keys::exists), "1.0.0", "O(N) where N is the number of keys to check.")
         .flags(READONLY | FAST)
         .keys(LOOK_ALL)
@@ -91,6 +104,30 @@ pub static SPECS: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, RW | ACCESS | DELETE), KeySpec::one(2, OW | INSERT)])
         .summary("Gives a key another name if that is free.")
         .args(&[KEY, Arg::key("newkey")]),
+    generic(
+        CommandSpec::new("restore", -4, dump::restore),
+        "2.6.0",
+        "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis \
+         objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) \
+         where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting \
+         values into sorted sets is O(log(N)).",
+    )
+    .flags(WRITE | DENYOOM | DANGEROUS)
+    .keys(&[KeySpec::one(1, OW | UPDATE)])
+    .summary("Makes a key of what DUMP returned.")
+    .differs(
+        "Payloads up to version 12 (Redis 7.4) are taken and always checked in full; the times to live of a hash's fields are lost. \
+         FREQ is accepted and not kept.",
+    )
+    .args(&[
+        KEY,
+        Arg::int("ttl"),
+        Arg::string("serialized-value"),
+        Arg::word("replace", "REPLACE").optional().since("3.0.0"),
+        Arg::word("absttl", "ABSTTL").optional().since("5.0.0"),
+        Arg::int("seconds").token("IDLETIME").optional().since("5.0.0"),
+        Arg::int("frequency").token("FREQ").optional().since("5.0.0"),
+    ]),
     generic(
         CommandSpec::new("scan", -2, scan::scan),
         "2.8.0",

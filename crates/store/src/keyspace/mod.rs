@@ -4,6 +4,7 @@
 //! `table` for finding, on `entry` for the layout of what is found. Table heads are kept here and written through to the
 //! root after each change, so the arena is complete at every command boundary.
 
+mod aside;
 pub(crate) mod copying;
 pub(crate) mod digest;
 pub(crate) mod entries;
@@ -328,10 +329,16 @@ impl Keyspace {
     /// Notes an access. The clock is a hint, so it may stay as it is while a snapshot is open.
     #[inline]
     pub(crate) fn set_clock(&mut self, entry: &Entry) {
-        if entry.header.clock != self.clock.seconds
+        self.set_clock_to(entry, self.clock.seconds);
+    }
+
+    /// Notes when an entry was accessed, as [`Keyspace::set_clock`] does.
+    #[inline]
+    fn set_clock_to(&mut self, entry: &Entry, seconds: u32) {
+        if entry.header.clock != seconds
             && let Some(header) = self.heap.arena.hint_mut::<EntryHeader>(entry.handle)
         {
-            header.clock = self.clock.seconds;
+            header.clock = seconds;
         }
     }
 

@@ -104,6 +104,8 @@ pub(crate) struct Saves {
     idle_io: bool,
     /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
     pub(crate) keep_replaced: bool,
+    /// It is not damaged but another program's.
+    replaces_foreign: bool,
     /// Places that have been saved to since: what is there now is not the damaged image.
     kept_at: Vec<String>,
     /// Regions of it that are used all the same, of those that were brought back in the background.
@@ -194,6 +196,11 @@ impl Drop for Saves {
 }
 
 impl Store {
+    /// The data comes from another program's file in the image's place: the first save keeps that under another name.
+    pub fn keep_replaced(&mut self) {
+        (self.saves.keep_replaced, self.saves.replaces_foreign) = (true, true);
+    }
+
     /// Fixes the data as it is now and starts to save it. Commands may go on at once.
     ///
     /// # Errors
@@ -323,7 +330,8 @@ impl Store {
 
     /// The name under which the image that the next save replaces is kept, if it is a damaged one.
     fn name_to_keep(&self, place: &ImageLocation) -> Option<String> {
-        self.saves.keeps_replaced(&place.path()).then(|| format!("{}.damaged-{}", place.file(), unix_ms()))
+        let why = if self.saves.replaces_foreign { "foreign" } else { "damaged" };
+        self.saves.keeps_replaced(&place.path()).then(|| format!("{}.{why}-{}", place.file(), unix_ms()))
     }
 
     fn dump_options(&self, place: &ImageLocation, is_delta: bool) -> DumpOptions {

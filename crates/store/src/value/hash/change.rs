@@ -47,6 +47,12 @@ pub fn del(keyspace: &mut Keyspace, db: DbId, key: &[u8], field: &[u8]) -> Resul
 }
 
 impl HashMut<'_> {
+    /// Says that it is made aside, under a [`Keyspace::aside_key`]: what becomes of it is no change.
+    pub fn made_aside(mut self) -> Self {
+        self.value.set_aside();
+        self
+    }
+
     /// The value of a field, which is not counted as read.
     ///
     /// # Errors

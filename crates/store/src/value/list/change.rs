@@ -83,6 +83,12 @@ pub fn move_element(
 }
 
 impl ListMut<'_> {
+    /// Says that it is made aside, under a [`Keyspace::aside_key`]: what becomes of it is no change.
+    pub fn made_aside(mut self) -> Self {
+        self.value.set_aside();
+        self
+    }
+
     /// Whether the key exists.
     pub fn exists(&self) -> bool {
         self.value.get().is_some()

@@ -149,6 +149,12 @@ pub fn move_member(keyspace: &mut Keyspace, db: DbId, from: &[u8], to: &[u8], me
 }
 
 impl SetMut<'_> {
+    /// Says that it is made aside, under a [`Keyspace::aside_key`]: what becomes of it is no change.
+    pub fn made_aside(mut self) -> Self {
+        self.value.set_aside();
+        self
+    }
+
     /// Adds a member; returns whether it is new.
     ///
     /// # Errors

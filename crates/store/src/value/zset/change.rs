@@ -63,6 +63,12 @@ pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Resu
 }
 
 impl ZsetMut<'_> {
+    /// Says that it is made aside, under a [`Keyspace::aside_key`]: what becomes of it is no change.
+    pub fn made_aside(mut self) -> Self {
+        self.value.set_aside();
+        self
+    }
+
     /// Whether the key exists.
     pub fn exists(&self) -> bool {
         self.value.get().is_some()

@@ -1,0 +1,149 @@
+//! A value that is read from RDB bytes, put into the store.
+
+use std::io::Read;
+
+use quire_rdb::{Elements, Pairs, RdbError, Scored, Value};
+use quire_store::{DbId, End, ExpiryChange, Store, StoreError, hash, list, set, string, zset};
+
+/// Why a value could not be put into the store.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Its bytes can't be read.
+    #[error(transparent)]
+    Rdb(#[from] RdbError),
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It contradicts itself.
+    #[error("{0}")]
+    Content(&'static str),
+}
+
+/// What came of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loaded {
+    /// The key has it. So many of its fields had a time to live, which is lost.
+    Stored {
+        /// How many.
+        mortal_fields: u64,
+    },
+    /// It has no parts, so there is no key.
+    Empty,
+    /// This program has no such values. It was read over.
+    Unsupported(&'static str),
+}
+
+/// Where a value goes: a key that doesn't exist.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadTarget<'k> {
+    /// The database.
+    pub db: DbId,
+    /// The key.
+    pub key: &'k [u8],
+    /// It is one at which the value is made aside. A string is not made so: it is set as a whole.
+    pub is_aside: bool,
+}
+
+/// Reads a value to its end and puts it into the store.
+///
+/// # Errors
+/// The value can't be read or stored; a part of it may be there then.
+pub fn load_value<R: Read>(
+    store: &mut Store,
+    target: LoadTarget<'_>,
+    value: Value<'_, R>,
+) -> Result<Loaded, LoadError> {
+    match value {
+        Value::String(bytes) => {
+            string::set(store, target.db, target.key, &bytes, ExpiryChange::Clear)?;
+            Ok(Loaded::Stored { mortal_fields: 0 })
+        }
+        Value::List(elements) => load_list(store, target, elements),
+        Value::Set(members) => load_set(store, target, members),
+        Value::Hash(pairs) => load_hash(store, target, pairs),
+        Value::Zset(scored) => load_zset(store, target, scored),
+        Value::Stream(stream) => {
+            stream.finish()?;
+            Ok(Loaded::Unsupported("stream"))
+        }
+        Value::Module(_) => Ok(Loaded::Unsupported("module")),
+    }
+}
+
+fn stored(parts: u64, mortal_fields: u64) -> Loaded {
+    if parts == 0 { Loaded::Empty } else { Loaded::Stored { mortal_fields } }
+}
+
+fn load_list<R: Read>(
+    store: &mut Store,
+    target: LoadTarget<'_>,
+    mut elements: Elements<'_, R>,
+) -> Result<Loaded, LoadError> {
+    let mut list = list::open_mut(store, target.db, target.key)?;
+    if target.is_aside {
+        list = list.made_aside();
+    }
+    let (mut count, mut element) = (0, Vec::new());
+    while elements.next_into(&mut element)? {
+        list.push(End::Back, &element)?;
+        count += 1;
+    }
+    Ok(stored(count, 0))
+}
+
+fn load_set<R: Read>(
+    store: &mut Store,
+    target: LoadTarget<'_>,
+    mut members: Elements<'_, R>,
+) -> Result<Loaded, LoadError> {
+    let mut set = set::open_mut(store, target.db, target.key)?;
+    if target.is_aside {
+        set = set.made_aside();
+    }
+    let (mut count, mut member) = (0, Vec::new());
+    while members.next_into(&mut member)? {
+        if !set.add(&member)? {
+            return Err(LoadError::Content("a set has a member twice"));
+        }
+        count += 1;
+    }
+    Ok(stored(count, 0))
+}
+
+fn load_hash<R: Read>(
+    store: &mut Store,
+    target: LoadTarget<'_>,
+    mut pairs: Pairs<'_, R>,
+) -> Result<Loaded, LoadError> {
+    let mut hash = hash::open_mut(store, target.db, target.key)?;
+    if target.is_aside {
+        hash = hash.made_aside();
+    }
+    let (mut count, mut field, mut value) = (0, Vec::new(), Vec::new());
+    while pairs.next_into(&mut field, &mut value)? {
+        if !hash.set(&field, &value)? {
+            return Err(LoadError::Content("a hash has a field twice"));
+        }
+        count += 1;
+    }
+    Ok(stored(count, pairs.mortal_fields()))
+}
+
+fn load_zset<R: Read>(
+    store: &mut Store,
+    target: LoadTarget<'_>,
+    mut scored: Scored<'_, R>,
+) -> Result<Loaded, LoadError> {
+    let mut zset = zset::open_mut(store, target.db, target.key)?;
+    if target.is_aside {
+        zset = zset.made_aside();
+    }
+    let (mut count, mut member) = (0, Vec::new());
+    while let Some(score) = scored.next_into(&mut member)? {
+        if !zset.set(&member, score)?.is_added() {
+            return Err(LoadError::Content("a sorted set has a member twice"));
+        }
+        count += 1;
+    }
+    Ok(stored(count, 0))
+}

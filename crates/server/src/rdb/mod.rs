@@ -1,0 +1,10 @@
+//! Where Redis's RDB format meets the store: values read into it and written from it, whole files imported and exported, and the
+//! `dump.rdb` that a server starts from which has no image.
+//!
+//! Relies on `quire-rdb` for the format and on the store for the values; knows no clients.
+
+pub mod encode;
+pub mod export;
+pub mod import;
+pub mod load;
+pub mod start;

@@ -1,0 +1,64 @@
+//! The data that a server starts with which has no image of its own, but finds a `dump.rdb` of Redis in its directory.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quire_store::Store;
+
+use super::import::{ImportSummary, import};
+use crate::state::unix_ms;
+
+/// Redis' own name of the file.
+pub const FILE: &str = "dump.rdb";
+/// How often a long import says how far it has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// Whether a file begins as an RDB file does.
+pub fn is_rdb(path: &Path) -> bool {
+    let mut begin = [0; 5];
+    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && quire_rdb::is_rdb(&begin)
+}
+
+/// Reads an RDB file into an empty store; `None` if there is no such file.
+///
+/// # Errors
+/// In words for people: the file can't be read.
+pub fn import_file(store: &mut Store, path: &Path) -> Result<Option<ImportSummary>, String> {
+    let shown = path.display();
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{shown} cannot be read: {error}. Move it away to start empty")),
+    };
+    let total = file.metadata().map(|facts| facts.len()).unwrap_or(0);
+    // Which keys have expired is known by it.
+    store.set_now_ms(unix_ms());
+    let began = Instant::now();
+    let mut told = began;
+    let imported = import(store, file, |bytes| {
+        if told.elapsed() > PROGRESS_EVERY {
+            told = Instant::now();
+            let percent = bytes * 100 / total.max(1);
+            tracing::info!(bytes, percent, "reading the data of Redis");
+        }
+    });
+    let summary = imported.map_err(|error| {
+        format!("{shown}, {error}. Put a good file in its place, or move it away to start empty (redis-check-rdb tells more)")
+    })?;
+    let losses = summary.losses();
+    let took_ms = began.elapsed().as_millis() as u64;
+    tracing::info!(
+        file = %shown,
+        version = summary.version,
+        written_by = summary.written_by,
+        keys = summary.keys,
+        took_ms,
+        "there is no image yet, so the data of Redis is used; the next save makes an image"
+    );
+    if !losses.is_empty() {
+        tracing::warn!(file = %shown, losses, "of the data of Redis this is not here");
+    }
+    Ok(Some(summary))
+}
