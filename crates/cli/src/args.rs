@@ -35,6 +35,8 @@ Examples:
   quire --port 7000 --dir DIR      the same elsewhere; `quire serve --help` lists all settings
   quire serve quire.conf           with a configuration file
   quire image verify data/dump.quire
+  quire image import --rdb dump.rdb data/dump.quire
+                                   data of Redis becomes an image (export: the other way)
   quire log dump data              what was written since the last image
   quire mount /slow/pg /mnt/pg --log /fast/log --allow-other
                                    a directory behind a write cache for those who wait
@@ -162,9 +164,13 @@ fn file() -> Arg {
     Arg::new("file").value_name("FILE").required(true).value_parser(value_parser!(PathBuf)).help("The image")
 }
 
+fn rdb(help: &'static str) -> Arg {
+    Arg::new("rdb").long("rdb").value_name("RDB").required(true).value_parser(value_parser!(PathBuf)).help(help)
+}
+
 fn image() -> Command {
     Command::new("image")
-        .about("Look at an image that a save has written, copy it, or watch a save")
+        .about("Look at an image that a save has written, copy it, exchange it with Redis, or watch a save")
         .subcommand_required(true)
         .subcommand(
             Command::new("info")
@@ -203,6 +209,18 @@ fn image() -> Command {
                         .default_value(image_copy::IO_PRIORITIES[0])
                         .help("idle: the disk serves the copy when no other request wants it (where BFQ or mq-deadline schedule it)"),
                 ),
+        )
+        .subcommand(
+            Command::new("import")
+                .about("Make an image of the data of Redis or Valkey; what has no place in it is told")
+                .arg(rdb("The file to read, of versions 1 to 12"))
+                .arg(file()),
+        )
+        .subcommand(
+            Command::new("export")
+                .about("Write an image as a file that redis-server 7.0 and later load. The image's server may be running. Ctrl-C cancels it")
+                .arg(rdb("The file to write, which must not exist"))
+                .arg(file()),
         )
         .subcommand(
             Command::new("watch")

@@ -1,4 +1,5 @@
-//! `quire image info|verify FILE`. `quire image copy` is in [`crate::image_copy`], `quire image watch` in [`crate::watch`].
+//! `quire image info|verify FILE`. `quire image copy` is in [`crate::image_copy`], `quire image import|export` in [`crate::image_redis`],
+//! `quire image watch` in [`crate::watch`].
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,20 +14,26 @@ use quire_units::{Bytes, UtcTime, format_duration};
 use serde_json::json;
 
 use crate::image_path::place;
-use crate::{image_copy, watch};
+use crate::{image_copy, image_redis, watch};
 
 /// Most damaged regions that are named one by one.
 const NAMED: usize = 20;
 
 /// Runs the subcommand; 1 if the image is damaged.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (what, matches) = matches.subcommand().context("info, verify, copy or watch")?;
+    let (what, matches) = matches.subcommand().context("info, verify, copy, import, export or watch")?;
     if what == "watch" {
         return watch::run(matches);
     }
     let path: &PathBuf = matches.get_one("file").context("an image")?;
     if what == "copy" {
         return image_copy::run(path, matches);
+    }
+    if what == "import" {
+        return image_redis::run_import(path, matches);
+    }
+    if what == "export" {
+        return image_redis::run_export(path, matches);
     }
     let chain = open(path)?;
     if what == "info" {

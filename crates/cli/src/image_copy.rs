@@ -68,7 +68,7 @@ pub fn run(path: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 /// Becomes true by SIGINT or SIGTERM; when it is true, a second one ends the process at once.
-fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
+pub fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let cancelled = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds `cancelled` still false.

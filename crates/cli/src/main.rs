@@ -14,6 +14,7 @@ mod doctor_preload;
 mod image;
 mod image_copy;
 mod image_path;
+mod image_redis;
 mod log;
 mod logging;
 mod mount;

@@ -82,7 +82,7 @@ pub const OWN: &[InfoField] = &[
     field(
         SAVES,
         "restore_mode",
-        "How the data came back at the start: `map`, `load`, `clone`, or `none` without an image.",
+        "How the data came back at the start: `map`, `load`, `clone`, `rdb` from a file of Redis, or `none` without an image.",
     ),
     field(SAVES, "restore_in_progress", "1 while the image is still read and verified; saves wait for that."),
     field(SAVES, "restore_image_bytes", "Bytes of that image."),
