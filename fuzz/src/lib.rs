@@ -12,6 +12,7 @@ pub mod image;
 pub mod log;
 pub mod mdc;
 pub mod mutate;
+pub mod rdb;
 pub mod resp;
 pub mod rules;
 pub mod smoke;
@@ -42,4 +43,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds, inputs: 50_000 },
     Target { name: "mount_rules", run: rules::run, seeds: rules::seeds, inputs: 3_000 },
     Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds, inputs: 2_000 },
+    Target { name: "rdb_reader", run: rdb::run, seeds: rdb::seeds, inputs: 3_000 },
 ];

@@ -74,3 +74,8 @@ fn every_target_has_its_entry_for_a_fuzzing_engine() {
     names.sort_unstable();
     assert_eq!(entries, names);
 }
+
+#[test]
+fn files_and_payloads_of_redis_are_refused_or_give_sound_data() {
+    short_run("rdb_reader");
+}

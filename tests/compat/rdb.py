@@ -299,8 +299,8 @@ def payloads_go_both_ways(options):
                 end = source.call("PEXPIRETIME", key)
                 target.call("RESTORE", key, max(end, 0), source.call("DUMP", key), "ABSTTL")
             assert_same(contents(target, (0,)), wanted)
-        # Encodings follow the target's thresholds; both have the same.
-        for _, key in wanted:
+        # Encodings follow the target's thresholds; both have the same, but every list of 7.0 is a quicklist.
+        for _, key in (name for name in wanted if b"list" not in name[1]):
             assert sides[0].call("OBJECT", "ENCODING", key) == sides[1].call("OBJECT", "ENCODING", key), key
         for side in sides:
             side.close()

@@ -38,7 +38,10 @@ pub fn run_import(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode
     }
     let lock = CopyLock::take(dir, name).map_err(anyhow::Error::msg)?;
     if let Some(error) = lock.unsupported() {
-        quire_sys::errln!("{}: its file system has no locks ({error}): see to it that no server uses it", dir.display());
+        quire_sys::errln!(
+            "{}: its file system has no locks ({error}): see to it that no server uses it",
+            dir.display()
+        );
     }
     if image.exists() {
         bail!("{} exists: move it away, or name another image", image.display());
@@ -94,7 +97,13 @@ pub fn run_export(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode
     let exporting = PartFile::create(target)?;
     let summary = export_to(&mut store, &exporting, &cancelled)?;
     let bytes = exporting.publish(target)?;
-    quire_sys::outln!("exported {} keys of {} to {}: {}", summary.keys, image.display(), target.display(), Bytes(bytes))?;
+    quire_sys::outln!(
+        "exported {} keys of {} to {}: {}",
+        summary.keys,
+        image.display(),
+        target.display(),
+        Bytes(bytes)
+    )?;
     if summary.expired > 0 {
         quire_sys::errln!("not in the file: {} keys whose time has come", summary.expired);
     }

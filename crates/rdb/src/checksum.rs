@@ -28,10 +28,11 @@ impl Checksum {
     pub(crate) fn value(&self) -> u64 {
         self.0.clone().finalize()
     }
+}
 
-    pub(crate) fn of(bytes: &[u8]) -> u64 {
-        CRC64.checksum(bytes)
-    }
+/// The checksum of some bytes.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    CRC64.checksum(bytes)
 }
 
 #[cfg(test)]
@@ -41,7 +42,7 @@ mod tests {
     #[test]
     fn it_is_redis_polynomial_in_pieces_and_at_once() {
         // The check value of the polynomial.
-        assert_eq!(Checksum::of(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        assert_eq!(checksum(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
         let mut pieces = Checksum::default();
         pieces.update(b"1234");
         pieces.update(b"56789");

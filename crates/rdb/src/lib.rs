@@ -30,6 +30,7 @@ mod writer;
 mod ziplist;
 mod zipmap;
 
+pub use checksum::checksum;
 pub use codes::KeyFacts;
 pub use elements::{Elements, Pairs, Scored};
 pub use encoder::{Encoder, ValueKind};

@@ -2,7 +2,7 @@
 //!
 //! Relies on `value` and `encoder` for the value itself.
 
-use crate::checksum::Checksum;
+use crate::checksum::checksum;
 use crate::codes::TypeNumber;
 use crate::encoder::{Encoder, ValueKind};
 use crate::error::{Cause, RdbError};
@@ -39,7 +39,7 @@ impl<'p> PayloadReader<'p> {
         let (body, footer) = payload.split_at(body_len);
         let version = u32::from(u16::from_le_bytes([footer[0], footer[1]]));
         let stored = footer[2..].iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
-        if version > NEWEST_READ || Checksum::of(&payload[..body_len + 2]) != stored {
+        if version > NEWEST_READ || checksum(&payload[..body_len + 2]) != stored {
             return Err(PayloadError::Footer);
         }
         Ok(Self { input: Input::new(body) })
@@ -80,8 +80,8 @@ impl PayloadWriter {
     /// The whole payload.
     pub fn finish(mut self) -> Vec<u8> {
         self.encoder.raw(&(WRITTEN_VERSION as u16).to_le_bytes());
-        let checksum = self.encoder.checksum();
-        self.encoder.raw(&checksum.to_le_bytes());
+        let sum = self.encoder.checksum();
+        self.encoder.raw(&sum.to_le_bytes());
         // Memory is no sink that fails.
         self.encoder.finish().unwrap_or_default()
     }

@@ -6,7 +6,6 @@ use std::io::Read;
 
 use crate::codes::TypeNumber;
 use crate::elements::{ElementSource, Elements, Pairs, Scored};
-use crate::encoder::ValueKind;
 use crate::error::{Cause, Result};
 use crate::input::Input;
 use crate::packed::Form;
@@ -66,19 +65,6 @@ impl<'r, R: Read> Value<'r, R> {
             T::STREAM_2 => Value::Stream(StreamReader::begin(input, StreamVersion::Second)?),
             T::STREAM_3 => Value::Stream(StreamReader::begin(input, StreamVersion::Third)?),
             other => return input.fail(Cause::Unsupported { what: "type of values", number: u64::from(other) }),
-        })
-    }
-
-    /// What kind of value it is; `None` for a module's.
-    pub fn kind(&self) -> Option<ValueKind> {
-        Some(match self {
-            Value::String(_) => ValueKind::String,
-            Value::List(_) => ValueKind::List,
-            Value::Set(_) => ValueKind::Set,
-            Value::Hash(_) => ValueKind::Hash,
-            Value::Zset(_) => ValueKind::Zset,
-            Value::Stream(_) => ValueKind::Stream,
-            Value::Module(_) => return None,
         })
     }
 

@@ -224,8 +224,9 @@ fn settled_digest(client: &mut Client) -> String {
 #[test]
 fn every_command_that_writes_comes_back_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    let writes: Vec<&str> =
-        specs::ALL.iter().copied().flatten().filter(|spec| spec.has(WRITE)).map(|spec| spec.name).collect();
+    let writes = specs::ALL.iter().copied().flatten().filter(|spec| spec.has(WRITE)).map(|spec| spec.name);
+    // Its payload is no text; `dump.rs` restarts a server with it.
+    let writes: Vec<&str> = writes.filter(|name| *name != "restore").collect();
     assert!(writes.len() > 30, "{writes:?}");
     let mut random = RandomArgs(SplitMix64::new(0x5eed));
     let mut effective = BTreeSet::new();

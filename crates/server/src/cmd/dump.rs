@@ -133,7 +133,9 @@ fn restore_aside(
         }
         Ok(Loaded::Stored { .. }) => Ok(ctx.store.publish_aside(db, aside, key, expire_ms)?),
         Ok(Loaded::Empty | Loaded::Unsupported(_)) => Err(BAD_FORMAT),
-        Err(LoadError::Store(error @ (StoreError::OutOfMemory { .. } | StoreError::Damaged { .. }))) => Err(error.into()),
+        Err(LoadError::Store(error @ (StoreError::OutOfMemory { .. } | StoreError::Damaged { .. }))) => {
+            Err(error.into())
+        }
         Err(LoadError::Rdb(error)) => Err(told(&error)),
         Err(LoadError::Store(_) | LoadError::Content(_)) => Err(BAD_FORMAT),
     }

@@ -117,11 +117,7 @@ pub fn import<R: Read>(
     Ok(summary)
 }
 
-fn import_key<R: Read>(
-    store: &mut Store,
-    item: KeyItem<'_, R>,
-    summary: &mut ImportSummary,
-) -> Result<(), LoadError> {
+fn import_key<R: Read>(store: &mut Store, item: KeyItem<'_, R>, summary: &mut ImportSummary) -> Result<(), LoadError> {
     let KeyItem { db, key, facts, value } = item;
     if facts.expire_ms.is_some_and(|at_ms| at_ms <= store.now_ms()) {
         summary.expired += 1;

@@ -110,11 +110,7 @@ fn load_set<R: Read>(
     Ok(stored(count, 0))
 }
 
-fn load_hash<R: Read>(
-    store: &mut Store,
-    target: LoadTarget<'_>,
-    mut pairs: Pairs<'_, R>,
-) -> Result<Loaded, LoadError> {
+fn load_hash<R: Read>(store: &mut Store, target: LoadTarget<'_>, mut pairs: Pairs<'_, R>) -> Result<Loaded, LoadError> {
     let mut hash = hash::open_mut(store, target.db, target.key)?;
     if target.is_aside {
         hash = hash.made_aside();

@@ -1,0 +1,153 @@
+//! DUMP and RESTORE over real sockets: what the log brings back, what is changed when a payload is refused, and the data of Redis
+//! that a server finds at its start.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Client, Value, config_in, refused, start, start_in};
+use quire_rdb::{KeyFacts, PayloadWriter, ValueKind, Writer};
+
+fn payload(client: &mut Client, key: &str) -> Vec<u8> {
+    match client.call(&format!("DUMP {key}")) {
+        Value::Bulk(bytes) => bytes,
+        other => panic!("{other:?} is no payload"),
+    }
+}
+
+fn fill(client: &mut Client) -> Vec<String> {
+    client.text("SET s abc");
+    client.text("SET n 12");
+    client.text("RPUSH l a b 3");
+    client.text("SADD i 1 2 3");
+    client.text("SADD t a b");
+    client.text("HSET h f v g w");
+    client.text("ZADD z 1.5 a -inf b");
+    for number in 0..700 {
+        client.call(&format!("RPUSH bl {number} {number}x"));
+        client.call(&format!("SADD bt {number} {number}x"));
+        client.call(&format!("HSET bh {number} {number}x"));
+        client.call(&format!("ZADD bz {number}.25 {number}x"));
+    }
+    ["s", "n", "l", "i", "t", "h", "z", "bl", "bt", "bh", "bz"].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn values_of_all_types_are_restored_and_come_back_from_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = [("appendonly", "yes"), ("appendfsync", "no")];
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    let keys = fill(&mut client);
+    for key in &keys {
+        let bytes = payload(&mut client, key);
+        let copy = format!("copy:{key}");
+        let before = client.info("rdb_changes_since_last_save").parse::<i64>().unwrap();
+        assert_eq!(client.words(&[b"RESTORE", copy.as_bytes(), b"100000000", &bytes]).text(), "OK");
+        assert_eq!(client.info("rdb_changes_since_last_save").parse::<i64>().unwrap() - before, 1, "{key}");
+        assert_eq!(client.text(&format!("OBJECT ENCODING {copy}")), client.text(&format!("OBJECT ENCODING {key}")));
+        assert_eq!(
+            client.words(&[b"RESTORE", copy.as_bytes(), b"0", &bytes]).text(),
+            "BUSYKEY Target key name already exists."
+        );
+        assert_eq!(client.words(&[b"RESTORE", b"kept", b"0", &bytes, b"REPLACE"]).text(), "OK");
+        let value =
+            |client: &mut Client, key: &str| client.call(&format!("DEBUG DIGEST-VALUE {key}")).items()[0].text();
+        assert_eq!(value(&mut client, "kept"), value(&mut client, key), "{key}");
+    }
+    let ends = |client: &mut Client| {
+        keys.iter().map(|key| client.text(&format!("PEXPIRETIME copy:{key}"))).collect::<Vec<_>>()
+    };
+    let (digest, known) = (client.text("DEBUG DIGEST"), ends(&mut client));
+    drop(server);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    assert_ne!(client.info("log_replayed_records"), "0");
+    assert_eq!((client.text("DEBUG DIGEST"), ends(&mut client)), (digest, known));
+}
+
+#[test]
+fn a_payload_that_is_refused_changes_nothing() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("RPUSH k a b");
+    let digest = client.text("DEBUG DIGEST");
+    let refused = |client: &mut Client, kind: ValueKind, words: &[&[u8]], claimed: u64| {
+        let mut writer = PayloadWriter::new(kind);
+        writer.encoder().length(claimed);
+        words.iter().for_each(|word| writer.encoder().string(word));
+        let bytes = writer.finish();
+        let reply = client.words(&[b"RESTORE", b"k", b"0", &bytes, b"REPLACE"]).text();
+        assert_eq!(reply, "ERR Bad data format", "{kind:?}");
+    };
+    refused(&mut client, ValueKind::Set, &[b"a", b"a"], 2);
+    refused(&mut client, ValueKind::Hash, &[b"f", b"1", b"f", b"2"], 2);
+    refused(&mut client, ValueKind::List, &[b"a"], 2);
+    refused(&mut client, ValueKind::List, &[], 0);
+    refused(&mut client, ValueKind::Zset, &[b"a"], 1);
+    refused(&mut client, ValueKind::Set, &[b"a"; 0], 1 << 60);
+    assert_eq!(client.text("DEBUG DIGEST"), digest);
+    assert_eq!(client.text("DBSIZE"), "1");
+}
+
+#[test]
+fn a_restored_value_is_told_to_watchers_and_to_clients_that_wait_for_it() {
+    let server = start(&[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    client.text("RPUSH l a b");
+    let bytes = payload(&mut client, "l");
+    client.text("WATCH k");
+    assert_eq!(other.words(&[b"RESTORE", b"k", b"0", &bytes]).text(), "OK");
+    client.text("MULTI");
+    client.text("GET x");
+    assert_eq!(client.call("EXEC"), Value::Null);
+    other.text("DEL k");
+    common::wait(&mut other, &mut client, "BLPOP k 0");
+    assert_eq!(other.words(&[b"RESTORE", b"k", b"0", &bytes]).text(), "OK");
+    let reply = client.reply();
+    assert_eq!(reply.items().iter().map(Value::text).collect::<Vec<_>>(), ["k", "a"]);
+}
+
+fn write_rdb(path: &Path, keys: u64) {
+    let mut writer = Writer::new(Vec::new(), &[("redis-ver", "7.0.15")]);
+    writer.database(2, keys, 0);
+    for number in 0..keys {
+        writer.key(format!("k{number}").as_bytes(), KeyFacts::default(), ValueKind::String).string(b"v");
+    }
+    let past = KeyFacts { expire_ms: Some(1), ..KeyFacts::default() };
+    writer.key(b"gone", past, ValueKind::String).string(b"v");
+    std::fs::write(path, writer.finish().unwrap()).unwrap();
+}
+
+#[test]
+fn a_server_without_an_image_takes_the_data_of_redis_and_logs_on_top_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    write_rdb(&dir.path().join("dump.rdb"), 100);
+    let settings = [("appendonly", "yes"), ("appendfsync", "no")];
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    client.text("SELECT 2");
+    assert_eq!((client.text("DBSIZE"), client.info("restore_mode")), ("100".into(), "rdb".into()));
+    client.text("SET more 1");
+    drop(server);
+    let server = start_in(dir.path(), &settings);
+    let mut client = server.client();
+    client.text("SELECT 2");
+    assert_eq!(client.text("DBSIZE"), "101");
+    assert!(dir.path().join("dump.rdb").exists());
+}
+
+#[test]
+fn a_damaged_file_of_redis_is_refused_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dump.rdb");
+    write_rdb(&path, 10);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let reason = refused(config_in(dir.path(), &[]));
+    assert!(reason.contains("dump.rdb, at byte") && reason.contains("move it away to start empty"), "{reason}");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
