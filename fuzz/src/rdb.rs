@@ -11,7 +11,7 @@ use quire_server::rdb::import::import;
 use quire_store::{DbId, Store, StoreConfig};
 
 /// Memory of the store that the data goes to.
-const STORE_BYTES: usize = 64 << 20;
+const STORE_BYTES: u64 = 64 << 20;
 
 /// The promise: what is taken is sound and can be written again; reading takes time in proportion to the input.
 pub fn run(data: &[u8]) {
@@ -67,8 +67,8 @@ fn file_of_all_types() -> Vec<u8> {
     writer.database(1, 5, 1);
     let facts = KeyFacts { expire_ms: Some(i64::MAX / 2), idle_s: Some(7), frequency: Some(3) };
     writer.key(b"string", facts, ValueKind::String).string(&b"abc".repeat(20));
-    for (key, kind) in [(b"list", ValueKind::List), (b"a set", ValueKind::Set)] {
-        let out = writer.key(key.as_slice(), KeyFacts::default(), kind);
+    for (key, kind) in [(&b"list"[..], ValueKind::List), (b"a set", ValueKind::Set)] {
+        let out = writer.key(key, KeyFacts::default(), kind);
         out.length(3);
         [&b"1"[..], b"two", b"-70000"].iter().for_each(|word| out.string(word));
     }

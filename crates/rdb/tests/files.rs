@@ -222,7 +222,7 @@ fn refusals_name_place_and_cause() {
     // Lists whose claims no bytes follow.
     for claim in [&[0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..], &[0x80, 0xff, 0xff, 0xff, 0xff]] {
         for number in [1, 2, 3, 4, 5, 14, 15, 18, 19, 21, 22] {
-            assert!(read(&[b"REDIS0012", &[number, 1, b'k'][..], claim].concat()).is_err(), "type {number}");
+            assert!(skip_all(&[b"REDIS0012", &[number, 1, b'k'][..], claim].concat()).is_err(), "type {number}");
         }
     }
 }
