@@ -266,7 +266,7 @@ fn streams_come_back_with_their_groups() {
     let mut packer = StreamPacker::default();
     let entry = |number: u64| {
         let mut pairs = vec![(b"field".to_vec(), number.to_string().into_bytes())];
-        if number % 7 == 0 {
+        if number.is_multiple_of(7) {
             pairs.push((vec![b'x'; 200], vec![0; number as usize]));
         }
         (id(5 + number, number % 5), pairs)
