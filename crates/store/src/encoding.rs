@@ -15,12 +15,14 @@ pub enum ValueType {
     List,
     /// Different members in the order of their scores.
     Zset,
+    /// Entries in the order of their IDs, and groups that read them.
+    Stream,
 }
 
 impl ValueType {
     /// All types, in the order of their numbers.
-    pub const ALL: [ValueType; 5] =
-        [ValueType::String, ValueType::Hash, ValueType::Set, ValueType::List, ValueType::Zset];
+    pub const ALL: [ValueType; 6] =
+        [ValueType::String, ValueType::Hash, ValueType::Set, ValueType::List, ValueType::Zset, ValueType::Stream];
 
     /// Redis' name of the type.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl ValueType {
             ValueType::Set => "set",
             ValueType::List => "list",
             ValueType::Zset => "zset",
+            ValueType::Stream => "stream",
         }
     }
 
@@ -63,6 +66,10 @@ pub(crate) enum Encoding {
     PackedZset = 9,
     /// The head of a table of members and of the nodes of a tree, see `value::zset::nodes`.
     TreeZset = 10,
+    /// Entries one after the other, see `value::stream::packed`.
+    PackedStream = 11,
+    /// The head of a table of blocks, groups, consumers and the nodes of an index, see `value::stream::items`.
+    TreeStream = 12,
 }
 
 /// The encodings of hashes.
@@ -94,6 +101,13 @@ pub(crate) enum ZsetEncoding {
     Tree,
 }
 
+/// The encodings of streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamEncoding {
+    Packed,
+    Tree,
+}
+
 impl Encoding {
     /// Which encoding of hashes this is; those of other types are refused.
     #[inline]
@@ -108,7 +122,9 @@ impl Encoding {
             | Encoding::PackedList
             | Encoding::NodeList
             | Encoding::PackedZset
-            | Encoding::TreeZset => Err(StoreError::WrongType),
+            | Encoding::TreeZset
+            | Encoding::PackedStream
+            | Encoding::TreeStream => Err(StoreError::WrongType),
         }
     }
 
@@ -125,7 +141,9 @@ impl Encoding {
             | Encoding::PackedList
             | Encoding::NodeList
             | Encoding::PackedZset
-            | Encoding::TreeZset => Err(StoreError::WrongType),
+            | Encoding::TreeZset
+            | Encoding::PackedStream
+            | Encoding::TreeStream => Err(StoreError::WrongType),
         }
     }
 
@@ -142,7 +160,9 @@ impl Encoding {
             | Encoding::PackedSet
             | Encoding::TableSet
             | Encoding::PackedZset
-            | Encoding::TreeZset => Err(StoreError::WrongType),
+            | Encoding::TreeZset
+            | Encoding::PackedStream
+            | Encoding::TreeStream => Err(StoreError::WrongType),
         }
     }
 
@@ -159,7 +179,28 @@ impl Encoding {
             | Encoding::PackedSet
             | Encoding::TableSet
             | Encoding::PackedList
-            | Encoding::NodeList => Err(StoreError::WrongType),
+            | Encoding::NodeList
+            | Encoding::PackedStream
+            | Encoding::TreeStream => Err(StoreError::WrongType),
+        }
+    }
+
+    /// Which encoding of streams this is; those of other types are refused.
+    #[inline]
+    pub(crate) fn of_stream(self) -> Result<StreamEncoding> {
+        match self {
+            Encoding::PackedStream => Ok(StreamEncoding::Packed),
+            Encoding::TreeStream => Ok(StreamEncoding::Tree),
+            Encoding::String
+            | Encoding::PackedHash
+            | Encoding::TableHash
+            | Encoding::IntSet
+            | Encoding::PackedSet
+            | Encoding::TableSet
+            | Encoding::PackedList
+            | Encoding::NodeList
+            | Encoding::PackedZset
+            | Encoding::TreeZset => Err(StoreError::WrongType),
         }
     }
 
@@ -176,6 +217,8 @@ impl Encoding {
             8 => Ok(Encoding::NodeList),
             9 => Ok(Encoding::PackedZset),
             10 => Ok(Encoding::TreeZset),
+            11 => Ok(Encoding::PackedStream),
+            12 => Ok(Encoding::TreeStream),
             0 => Err(StoreError::damaged("an entry without an encoding")),
             newer => Err(StoreError::newer(format!("a value of encoding {newer}"))),
         }
@@ -189,6 +232,7 @@ impl Encoding {
             Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => ValueType::Set,
             Encoding::PackedList | Encoding::NodeList => ValueType::List,
             Encoding::PackedZset | Encoding::TreeZset => ValueType::Zset,
+            Encoding::PackedStream | Encoding::TreeStream => ValueType::Stream,
         }
     }
 
@@ -201,8 +245,13 @@ impl Encoding {
             | Encoding::IntSet
             | Encoding::PackedSet
             | Encoding::PackedList
-            | Encoding::PackedZset => false,
-            Encoding::TableHash | Encoding::TableSet | Encoding::NodeList | Encoding::TreeZset => true,
+            | Encoding::PackedZset
+            | Encoding::PackedStream => false,
+            Encoding::TableHash
+            | Encoding::TableSet
+            | Encoding::NodeList
+            | Encoding::TreeZset
+            | Encoding::TreeStream => true,
         }
     }
 }

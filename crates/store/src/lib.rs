@@ -1,4 +1,4 @@
-//! The keyspace: databases of strings, hashes, sets, lists and sorted sets, with times to live, in one arena.
+//! The keyspace: databases of strings, hashes, sets, lists, sorted sets and streams, with times to live, in one arena.
 //!
 //! Everything that matters lies in the arena as plain data (root object, tables, entries), so that an image of the arena
 //! is an image of the keyspace. The arena checks every access and this crate bounds every walk: bytes from a damaged
@@ -42,5 +42,6 @@ pub use store::{
 pub use value::hash::{HashMut, HashView};
 pub use value::list::{Element, End, ListMut, ListView};
 pub use value::set::{SetMember, SetMut, SetView};
+pub use value::stream::{StreamId, StreamMut, StreamOrder, StreamView};
 pub use value::zset::{Cut, Direction, ZsetMut, ZsetView};
-pub use value::{declared_limits, hash, list, set, string, zset};
+pub use value::{declared_limits, hash, list, set, stream, string, zset};

@@ -240,6 +240,11 @@ impl Keyspace {
         }
     }
 
+    /// What hashes keys and members.
+    pub(crate) fn hasher(&self) -> MemberHasher {
+        self.hasher
+    }
+
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
         self.hasher.hash(bytes)

@@ -370,6 +370,18 @@ impl ValueMut<'_> {
         done
     }
 
+    /// As [`ValueMut::change_table`], of what is a change of the value only if `change` says so.
+    pub(crate) fn change_table_if<R>(
+        &mut self,
+        head: TableHead,
+        change: impl FnOnce(&mut Heap, &mut TableHead) -> Result<(R, bool)>,
+    ) -> Result<R> {
+        let before = self.changed;
+        let (result, changed) = self.change_table(head, change)?;
+        self.changed = before || changed;
+        Ok(result)
+    }
+
     /// Makes the value a table that `fill` fills, in place of bytes or of none. Nothing has changed if this fails.
     pub(crate) fn make_table(
         &mut self,

@@ -3,6 +3,7 @@
 pub mod hash;
 pub mod list;
 pub mod set;
+pub mod stream;
 pub mod string;
 mod varint;
 pub mod zset;
@@ -34,6 +35,8 @@ fn ops(encoding: Encoding) -> &'static Ops {
         Encoding::NodeList => &list::NODES_OPS,
         Encoding::PackedZset => &zset::PACKED_OPS,
         Encoding::TreeZset => &zset::TREE_OPS,
+        Encoding::PackedStream => &stream::PACKED_OPS,
+        Encoding::TreeStream => &stream::TREE_OPS,
     }
 }
 
@@ -45,6 +48,7 @@ pub fn declared_limits() -> impl Iterator<Item = &'static EncodingLimit> {
         ValueType::Set => set::limits::ALL,
         ValueType::List => list::limits::ALL,
         ValueType::Zset => zset::limits::ALL,
+        ValueType::Stream => stream::limits::ALL,
     };
     ValueType::ALL.into_iter().flat_map(of)
 }

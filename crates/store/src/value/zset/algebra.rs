@@ -44,7 +44,9 @@ pub fn operands<'k>(keyspace: &mut Keyspace, db: DbId, keys: impl Iterator<Item 
         let kind = match keyspace.kind(db, key)? {
             Some(ValueType::Set) => ValueType::Set,
             Some(ValueType::Zset) | None => ValueType::Zset,
-            Some(ValueType::String | ValueType::Hash | ValueType::List) => return Err(StoreError::WrongType),
+            Some(ValueType::String | ValueType::Hash | ValueType::List | ValueType::Stream) => {
+                return Err(StoreError::WrongType);
+            }
         };
         // A look-up may delete a key whose time has come, but moves no other entry.
         let entry = keyspace.open(db, key, kind)?.map(|value| *value.entry());
