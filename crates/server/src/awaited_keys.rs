@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use quire_store::{DbId, Keyspace, ValueType};
+use quire_store::{DbId, Keyspace, StreamId, ValueType};
 
 /// A key and its database.
 type KeyName = (DbId, Box<[u8]>);
@@ -36,6 +36,8 @@ pub struct KeyWait {
     pub deadline_ms: Option<u64>,
     /// Another client has ended the waiting.
     pub unblocked: Option<UnblockOutcome>,
+    /// Behind which entries the client reads, if it waits for streams.
+    pub stream_ids: Vec<StreamId>,
 }
 
 impl KeyWait {
@@ -69,7 +71,8 @@ impl AwaitedKeys {
         self.end(store, id);
         let place = self.begun;
         self.begun += 1;
-        let mut wait = KeyWait { keys: Vec::new(), kind, place, deadline_ms, unblocked: None };
+        let (keys_of_wait, stream_ids) = (Vec::new(), Vec::new());
+        let mut wait = KeyWait { keys: keys_of_wait, kind, place, deadline_ms, unblocked: None, stream_ids };
         let mut bytes = 0;
         for key in keys {
             let name: KeyName = (db, key.into());
@@ -90,6 +93,13 @@ impl AwaitedKeys {
     /// The wait of a client, if it is waiting.
     pub fn of(&self, id: u64) -> Option<&KeyWait> {
         self.of.get(&id)
+    }
+
+    /// Notes behind which entries of its streams a client reads on that waits.
+    pub fn remember_ids(&mut self, id: u64, stream_ids: Vec<StreamId>) {
+        if let Some(wait) = self.of.get_mut(&id) {
+            wait.stream_ids = stream_ids;
+        }
     }
 
     /// Client `id` was unblocked by another one.
@@ -224,7 +234,7 @@ mod tests {
         }
         assert_eq!(ready(&mut store), [b"a", b"b"]);
         store.remove(DB, b"a").unwrap();
-        assert_eq!(ready(&mut store), Vec::<Vec<u8>>::new(), "a key that goes is not ready");
+        assert_eq!(ready(&mut store), [b"a"], "a key that goes is told, too");
         push(&mut store, b"a");
         assert_eq!(ready(&mut store), [b"a"]);
         // Keys that come with another name or from another database are told, too.

@@ -7,7 +7,7 @@ use quire_store::{KeyEvent, KeyFate, Store};
 
 use crate::args::Args;
 use crate::ctx::Ctx;
-use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STRING, ZSET};
+use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STREAM, STRING, ZSET};
 use crate::registry::Command;
 use crate::state::ServerState;
 
@@ -94,6 +94,24 @@ fn sorted_set_naming(command: &str) -> Option<Naming> {
         "zdiffstore" => Replaced(ZSET, "zdiffstore"),
         "zrangestore" => Replaced(ZSET, "zrangestore"),
         "flushall" | "flushdb" | "swapdb" | "pfdebug" => Untold,
+        _ => return stream_naming(command),
+    })
+}
+
+/// The same for commands on streams.
+fn stream_naming(command: &str) -> Option<Naming> {
+    Some(match command {
+        "xadd" => By(entry_added),
+        "xtrim" => Named(STREAM, "xtrim"),
+        "xdel" => Named(STREAM, "xdel"),
+        "xsetid" => Named(STREAM, "xsetid"),
+        "xgroup|create" => Named(STREAM, "xgroup-create"),
+        "xgroup|setid" => Named(STREAM, "xgroup-setid"),
+        "xgroup|destroy" => Named(STREAM, "xgroup-destroy"),
+        "xgroup|delconsumer" => Named(STREAM, "xgroup-delconsumer"),
+        // What these do to pending entries is noted for no watcher.
+        "xgroup|createconsumer" | "xreadgroup" | "xclaim" | "xautoclaim" => Named(STREAM, "xgroup-createconsumer"),
+        "xack" => Untold,
         _ => return None,
     })
 }
@@ -186,6 +204,12 @@ fn members_added(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 fn members_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     let name = if args.is(side_of(args, "BZMPOP"), "MAX") { "zpopmax" } else { "zpopmin" };
     with_end((ZSET, name, first_changed(events)), events)
+}
+
+/// What is trimmed after an entry was added is a change of its own.
+fn entry_added(_: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
+    let changed = events.iter().enumerate().filter(|(_, event)| event.fate == KeyFate::Changed);
+    changed.zip(["xadd", "xtrim"]).map(|((index, _), name)| (STREAM, name, index)).collect()
 }
 
 fn element_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {

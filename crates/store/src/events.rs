@@ -121,7 +121,7 @@ pub(crate) struct Watchers {
     /// Clients of whose keys one has changed.
     touched: BTreeSet<u64>,
     copy_touched: bool,
-    /// Keys on which clients are blocked and that were changed and are there, each once, in the order in which they were changed.
+    /// Keys on which clients are blocked and that were changed, each once, in the order in which they were changed.
     ready: VecDeque<KeyName>,
 }
 
@@ -184,7 +184,7 @@ impl Watchers {
         !self.ready.is_empty()
     }
 
-    /// The next key on which clients are blocked and that was changed since it was last told, and was there then.
+    /// The next key on which clients are blocked and that was changed since it was last told, or went.
     pub(crate) fn next_ready(&mut self) -> Option<KeyName> {
         let name = self.ready.pop_front()?;
         let watches = self.keys.get_mut(&name).into_iter().flatten();
@@ -202,14 +202,20 @@ impl Watchers {
                 match watch.watcher {
                     Watcher::Client(id) => drop(self.touched.insert(id)),
                     Watcher::Copy => self.copy_touched = true,
-                    Watcher::Blocked if exists && !watch.told => {
+                    Watcher::Blocked if watch.told => {}
+                    Watcher::Blocked => {
                         watch.told = true;
                         self.ready.push_back((db, key.into()));
                     }
-                    Watcher::Blocked => {}
                 }
             }
         }
+    }
+
+    /// A key was changed in what only the copy of it has to know.
+    pub(crate) fn touch_copy(&mut self, db: DbId, key: &[u8]) {
+        let watches = self.keys.get(&(db, Box::from(key))).into_iter().flatten();
+        self.copy_touched |= watches.into_iter().any(|watch| watch.watcher == Watcher::Copy);
     }
 
     /// The watched keys of a database.

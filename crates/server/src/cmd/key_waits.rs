@@ -11,6 +11,7 @@ use crate::ctx::{CmdError, Ctx};
 use crate::durability::UNBLOCKED;
 
 const NOT_A_TIMEOUT: CmdError = CmdError::fixed("ERR timeout is not a float or out of range");
+const NOT_AN_INTEGER: CmdError = CmdError::fixed("ERR timeout is not an integer or out of range");
 const TIMEOUT_TOO_LONG: CmdError = CmdError::fixed("ERR timeout is out of range");
 const NEGATIVE_TIMEOUT: CmdError = CmdError::fixed("ERR timeout is negative");
 
@@ -29,6 +30,21 @@ pub(super) fn deadline_ms(ctx: &Ctx<'_>, at: usize) -> Result<Option<u64>, CmdEr
         Err(NEGATIVE_TIMEOUT)
     } else {
         Ok((ms > 0.0).then(|| ctx.server.clock_ms().saturating_add(ms as u64)))
+    }
+}
+
+/// The same for milliseconds that a word says.
+pub(super) fn deadline_after(ctx: &Ctx<'_>, at: usize) -> Result<Option<u64>, CmdError> {
+    if ctx.client.waits_on_keys() {
+        return Ok(None);
+    }
+    let ms = ctx.args.int(at).map_err(|_| NOT_AN_INTEGER)?;
+    if ms > i64::MAX.saturating_sub(ctx.server.clock.unix_ms) {
+        Err(TIMEOUT_TOO_LONG)
+    } else if ms < 0 {
+        Err(NEGATIVE_TIMEOUT)
+    } else {
+        Ok((ms > 0).then(|| ctx.server.clock_ms().saturating_add(ms as u64)))
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Relies on `blocked` for which client waits for what. Each event is announced here by the part of the loop that sees it.
 
+use quire_store::{DbId, ValueType};
+
 use super::engine::Engine;
 use super::exchange::go_on;
 use super::worker::Worker;
@@ -115,20 +117,29 @@ impl Engine {
             return;
         }
         while let Some((db, key)) = self.worker.store.next_ready_key() {
-            let mut after = None;
-            // Damage of a key is told to the client that uses it.
-            while let Ok(Some(kind)) = self.worker.store.kind(db, &key)
-                && let Some((place, id)) = self.worker.state.blocked.keys.next_on(db, &key, kind, after)
-            {
-                after = Some(place);
-                // One that something else keeps from being served comes by itself when that ends, and is not to cost time until then.
-                let blocked = self.worker.state.clients.by_id(id).and_then(|client| client.blocked);
-                if blocked.is_some_and(|blocked| matches!(blocked.on, BlockReason::Keys(_))) {
-                    self.wake(&[id]);
-                }
-            }
+            self.serve_key(db, &key, false);
+            // Who reads a stream in a group's name is told when it is gone.
+            self.serve_key(db, &key, true);
         }
         self.serves_keys = false;
+    }
+
+    /// Runs the requests that wait for a value of the key's type, or those that wait for a stream while it is none.
+    fn serve_key(&mut self, db: DbId, key: &[u8], lost_streams: bool) {
+        let mut after = None;
+        // Damage of a key is told to the client that uses it.
+        while let Ok(kind) = self.worker.store.kind(db, key) {
+            let lost = kind != Some(ValueType::Stream);
+            let awaited = if lost_streams { Some(ValueType::Stream).filter(|_| lost) } else { kind };
+            let Some(awaited) = awaited else { return };
+            let Some((place, id)) = self.worker.state.blocked.keys.next_on(db, key, awaited, after) else { return };
+            after = Some(place);
+            // One that something else keeps from being served comes by itself when that ends, and is not to cost time until then.
+            let blocked = self.worker.state.clients.by_id(id).and_then(|client| client.blocked);
+            if blocked.is_some_and(|blocked| matches!(blocked.on, BlockReason::Keys(_))) {
+                self.wake(&[id]);
+            }
+        }
     }
 
     fn wake(&mut self, ids: &[u64]) {

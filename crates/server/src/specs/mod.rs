@@ -15,6 +15,7 @@ pub mod memory;
 pub mod pubsub;
 pub mod server;
 pub mod sets;
+pub mod streams;
 pub mod strings;
 pub mod transactions;
 pub mod zsets;
@@ -35,6 +36,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     zsets::SPECS,
     hyperloglogs::SPECS,
     geo::SPECS,
+    streams::SPECS,
     keys::SPECS,
     expire::SPECS,
     databases::SPECS,

@@ -90,6 +90,8 @@ pub(crate) struct ValueMut<'a> {
     aside: bool,
     /// The change of it is told, and counted with that of another key.
     counted_elsewhere: bool,
+    /// The change of it is counted, and told to no watcher but the copy that is under way.
+    untold: bool,
 }
 
 impl Keyspace {
@@ -131,8 +133,8 @@ impl Keyspace {
     pub(crate) fn open_any_mut<'a>(&'a mut self, db: DbId, key: &'a [u8]) -> Result<ValueMut<'a>> {
         let hash = self.hash(key);
         let entry = self.find(db, key, hash)?;
-        let (changed, members, aside, counted_elsewhere) = (false, 0, false, false);
-        Ok(ValueMut { keyspace: self, db, key, hash, entry, changed, members, aside, counted_elsewhere })
+        let (changed, members, aside, counted_elsewhere, untold) = (false, 0, false, false, false);
+        Ok(ValueMut { keyspace: self, db, key, hash, entry, changed, members, aside, counted_elsewhere, untold })
     }
 
     /// Gives a key a value of these bytes, whatever it held before, which is one change.
@@ -186,6 +188,11 @@ impl ValueMut<'_> {
     /// A change of it is one with that of another key, which counts.
     pub(crate) fn count_elsewhere(&mut self) {
         self.counted_elsewhere = true;
+    }
+
+    /// A change of it is told to no watcher.
+    pub(crate) fn tell_no_watcher(&mut self) {
+        self.untold = true;
     }
 
     /// Counts a member that was changed.
@@ -439,6 +446,9 @@ impl Drop for ValueMut<'_> {
     fn drop(&mut self) {
         if self.changed && !self.aside {
             let counted = if self.counted_elsewhere { 0 } else { self.members.max(1) };
+            if self.untold {
+                return self.keyspace.changed_untold(self.db, self.key, counted);
+            }
             self.keyspace.changed(self.db, self.key, self.entry.is_some(), counted);
         }
     }
