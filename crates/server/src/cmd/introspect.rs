@@ -297,6 +297,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::SortedSet => names.push("@sortedset"),
         CommandGroup::HyperLogLog => names.push("@hyperloglog"),
         CommandGroup::Geo => names.push("@geo"),
+        CommandGroup::Stream => names.push("@stream"),
         CommandGroup::Transactions => names.push("@transaction"),
         CommandGroup::PubSub if spec.has(PUBSUB) => names.push("@pubsub"),
         CommandGroup::PubSub => {}
