@@ -17,7 +17,12 @@ LISTS = [b"l%d" % n for n in range(4)]
 ZSETS = [b"z%d" % n for n in range(4)]
 HLLS = [b"p%d" % n for n in range(3)]
 GEOS = [b"g%d" % n for n in range(3)]
-KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, *ZSETS, *HLLS, *GEOS, b"none"]
+STREAMS = [b"x%d" % n for n in range(4)]
+GROUPS = [b"g%d" % n for n in range(3)]
+CONSUMERS = [b"c%d" % n for n in range(3)]
+ODD_IDS = [b"*", b"-", b"+", b"$", b">", b"", b"x", b"5-", b"-5", b"5-x", b"5-*", b"0-0", b"0", b"(5", b"(0-0", b"(18446744073709551615-18446744073709551615",
+           b"18446744073709551615", b"18446744073709551616", b"+5", b"05-01", b" 5", b"5 ", b"5--1", b"5-7-9", b"1" * 130]  # fmt: skip
+KEYS = [*STRINGS, *HASHES, *SETS, *LISTS, *ZSETS, *HLLS, *GEOS, *STREAMS, b"none"]
 BRIEF_MS = 40
 LONG_S = 10_000
 
@@ -40,7 +45,7 @@ class Generator:
     def __init__(self, random):
         self.random = random
         families = [
-            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (30, self.zset), (10, self.generic),
+            (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (30, self.zset), (40, self.stream), (10, self.generic),
             (7, self.hyperloglog), (12, self.geo), (6, self.bitfield), (6, self.sort), (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
         ]  # fmt: skip
         self.weights = [weight for weight, _ in families]
@@ -63,7 +68,8 @@ class Generator:
         maker = self.random.choices(self.makers, self.weights)[0]
         words = maker()
         # With other words SPOP draws, and the sets of the two sides part; SORT takes members of sets as they come; ZRANK takes a word more from 7.2 on, which matters to MULTI.
-        if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK", b"SORT", b"SORT_RO") and self.chance(0.03):
+        # A word more or less makes an ID by the clock of XADD's.
+        if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK", b"SORT", b"SORT_RO", b"XADD") and self.chance(0.03):
             words = self.mangled(words)
         if words[:1] and words[0].startswith(b"Z"):
             # In Quire no score is -0.
@@ -512,6 +518,75 @@ class Generator:
             return [self.pick([b"ZUNION", b"ZINTER"]), count, *words, *options, *self.with_scores()]
         return [self.pick([b"ZUNIONSTORE", b"ZINTERSTORE"]), key, count, *words, *options]
 
+    def stream_id(self, odd=0.04):
+        if self.chance(odd):
+            return self.pick([odd for odd in ODD_IDS if odd != b"*"])
+        ms = self.random.randrange(60)
+        return b"%d" % ms if self.chance(0.4) else b"%d-%d" % (ms, self.random.randrange(4))
+
+    def stream_trim(self):
+        operator = self.pick([[], [b"="], [b"~"], [b"~"]])
+        limit = self.pick([[], [], [], [b"LIMIT", self.pick([b"0", b"1", b"10", b"120", b"-1", b"x"])]])
+        if self.chance(0.6):
+            return [self.pick([b"MAXLEN", b"maxlen"]), *operator, b"%d" % self.random.randrange(120) if self.chance(0.95) else self.integer(), *limit]
+        return [b"MINID", *operator, self.stream_id(), *limit]
+
+    def stream(self):
+        key, kind = self.key(STREAMS), self.random.randrange(30)
+        count = self.pick([[], [], [b"COUNT", b"%d" % self.random.randrange(1, 9)], [b"COUNT", self.integer()]])
+        if kind < 7:
+            options = [*self.pick([[], [], [], [b"NOMKSTREAM"]]), *(self.stream_trim() if self.chance(0.15) else [])]
+            names = [b"a", b"b"] if self.chance(0.7) else [self.field() for _ in range(self.random.randrange(1, 4))]
+            id = self.pick([b"%d-*" % self.random.randrange(60), self.stream_id(), b"%d-%d" % (60 + self.random.randrange(40), self.random.randrange(3))])
+            return [b"XADD", key, *options, id, *(word for name in names for word in (name, self.value()))]
+        if kind == 7:
+            return [b"XDEL", key, *(self.stream_id() for _ in range(self.random.randrange(1, 5)))]
+        if kind == 8:
+            return [b"XTRIM", key, *self.stream_trim()]
+        if kind == 9:
+            return [b"XLEN", key]
+        if kind < 12:
+            start, end = self.pick([b"-", self.stream_id()]), self.pick([b"+", self.stream_id()])
+            start = b"(" + start if self.chance(0.1) else start
+            return [b"XRANGE", key, start, end, *count] if self.chance(0.6) else [b"XREVRANGE", key, end, start, *count]
+        if kind == 12:
+            rest = self.pick([[], [], [b"ENTRIESADDED", self.index()], [b"MAXDELETEDID", self.stream_id()]])
+            return [b"XSETID", key, b"%d" % (90 + self.random.randrange(20)) if self.chance(0.5) else self.stream_id(), *rest]
+        if kind < 15:
+            keys = [self.key(STREAMS) for _ in range(self.random.randrange(1, 4))]
+            return [b"XREAD", *count, b"STREAMS", *keys, *(self.pick([self.stream_id(), b"0", b"$"]) for _ in keys)]
+        return self.stream_group(key, kind, count)
+
+    def stream_group(self, key, kind, count):
+        group, consumer = self.pick(GROUPS), self.pick(CONSUMERS)
+        ids = [self.stream_id() for _ in range(self.random.randrange(1, 4))]
+        if kind < 17:
+            rest = self.pick([[], [b"MKSTREAM"], [b"MKSTREAM"], [b"ENTRIESREAD", self.index()]])
+            return [b"XGROUP", b"CREATE", key, group, self.pick([b"0", b"$", self.stream_id()]), *rest]
+        if kind == 17:
+            name = self.pick([b"CREATECONSUMER", b"DELCONSUMER", b"SETID", b"DESTROY"])
+            rest = {b"SETID": [self.stream_id()], b"DESTROY": []}.get(name, [consumer])
+            return [b"XGROUP", name, key, group, *rest]
+        if kind < 22:
+            keys = [key] if self.chance(0.8) else [key, self.key(STREAMS)]
+            no_ack = [b"NOACK"] if self.chance(0.1) else []
+            return [b"XREADGROUP", b"GROUP", group, consumer, *count, *no_ack, b"STREAMS", *keys, *(self.pick([b">", b">", b"0", self.stream_id()]) for _ in keys)]
+        if kind < 24:
+            return [b"XACK", key, group, *ids]
+        if kind == 24:
+            idle = self.pick([[], [], [b"IDLE", self.pick([b"0", b"1000000", b"x"])]])
+            rest = [*idle, self.pick([b"-", self.stream_id()]), self.pick([b"+", self.stream_id()]), b"%d" % self.random.randrange(9), *self.pick([[], [consumer]])]
+            return [b"XPENDING", key, group, *(rest if self.chance(0.6) else [])]
+        if kind < 27:
+            options = self.pick([[], [], [b"FORCE"], [b"JUSTID"], [b"RETRYCOUNT", self.index()], [b"IDLE", b"1000"], [b"TIME", b"1000"], [b"LASTID", self.stream_id()]])
+            return [b"XCLAIM", key, group, consumer, self.pick([b"0", b"0", b"1000000", b"-1"]), *ids, *options]
+        if kind == 27:
+            return [b"XAUTOCLAIM", key, group, consumer, self.pick([b"0", b"0", b"1000000"]), self.pick([b"-", b"0", self.stream_id()]), *count, *self.pick([[], [b"JUSTID"]])]
+        return self.pick([
+            [b"XINFO", b"STREAM", key], [b"XINFO", b"STREAM", key, b"FULL"], [b"XINFO", b"STREAM", key, b"FULL", *count], [b"XINFO", b"GROUPS", key],
+            [b"XINFO", b"CONSUMERS", key, group],
+        ])  # fmt: skip
+
     def scanned(self, words):
         """The options of a scan; the runner follows its cursor to the end."""
         if self.chance(0.4):
@@ -519,7 +594,7 @@ class Generator:
         if self.chance(0.3):
             words = [*words, b"COUNT", self.pick([b"1", b"3", b"1000", b"0", b"-1", b"x"])]
         if words[0] == b"SCAN" and self.chance(0.3):
-            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"set", b"list", b"zset", b"nothing"])]
+            words = [*words, b"TYPE", self.pick([b"string", b"hash", b"HASH", b"set", b"list", b"zset", b"stream", b"nothing"])]
         at = 1 if words[0] == b"SCAN" else 2
         return [*words[:at], b"0" if self.chance(0.9) else self.pick([b"x", b"+0", b"", b"1.5"]), *words[at:]]
 

@@ -152,7 +152,7 @@ mod tests {
 
     use proptest::prelude::*;
     use quire_device::{Directory, MemoryDirectory};
-    use quire_store::{DbId, EncodingLimits, StoreConfig, zset};
+    use quire_store::{DbId, EncodingLimits, StoreConfig, StreamId, StreamOrder, stream, zset};
     use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
@@ -169,8 +169,9 @@ mod tests {
 
     const HOUR_MS: i64 = 3_600_000;
     const START_MS: i64 = 1_000_000 * HOUR_MS;
-    const KEYS: [&str; 21] =
-        ["a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x", "o", "p", "n", "d", "e", "g"];
+    const KEYS: [&str; 23] = [
+        "a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x", "o", "p", "n", "d", "e", "g", "w", "ww",
+    ];
 
     /// A server without sockets whose clock is moved by hand.
     struct Logging {
@@ -243,7 +244,6 @@ mod tests {
 
     /// Runs a request on a server with a value of each type; the log then has this effect of it.
     fn assert_logged(line: &str, effect: &str) {
-        let mut server = Logging::new();
         let before = [
             "MSET b 1 c 1",
             "SET f 0.1",
@@ -251,11 +251,21 @@ mod tests {
             "RPUSH l x y",
             "ZADD z 0.1 x 2 y",
             &format!("SET a 0 PXAT {}", START_MS + 7000),
-        ]
-        .map(str::to_owned);
+        ];
+        assert_logged_after(&before, line, effect);
+    }
+
+    /// The same after other requests.
+    fn assert_logged_after(before: &[&str], line: &str, effect: &str) {
+        let mut server = Logging::new();
         before.iter().for_each(|line| server.run(line));
+        let logged_before = {
+            let mut other = Logging::new();
+            before.iter().for_each(|line| other.run(line));
+            other.logged().len()
+        };
         server.run(line);
-        assert_eq!(server.logged()[before.len()..].join("; "), effect, "{line}");
+        assert_eq!(server.logged()[logged_before..].join("; "), effect, "{line}");
     }
 
     #[test]
@@ -279,6 +289,61 @@ mod tests {
         }
         assert_eq!(lines, ["SET a 7", "DEL b"]);
         assert!(recovery.next_record().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
+        let before = [
+            "XADD x 1-1 a 1",
+            "XADD x 2-1 a 2",
+            "XADD x 3-1 a 3",
+            "XGROUP CREATE x g 0",
+            "XREADGROUP GROUP g c COUNT 2 STREAMS x >",
+            "XGROUP CREATECONSUMER x g d",
+        ];
+        let (now, later) = (START_MS, START_MS - 1000);
+        for (line, effect) in [
+            ("XADD x 4-1 a 1", "XADD x 4-1 a 1".to_owned()),
+            ("XADD x * a 1", format!("XADD x {now}-0 a 1")),
+            ("XADD x NOMKSTREAM 9-* a 1", "XADD x 9-0 a 1".to_owned()),
+            ("XADD none NOMKSTREAM * a 1", String::new()),
+            ("XADD x MAXLEN ~ 1 9-* a 1", "XADD x 9-0 a 1".to_owned()),
+            ("XADD x MINID 2 9-1 a 1", "XADD x MAXLEN = 3 9-1 a 1".to_owned()),
+            ("XADD x MAXLEN 0 9-1 a 1", "XADD x MAXLEN = 0 9-1 a 1".to_owned()),
+            ("XTRIM x MINID 3", "XTRIM x MAXLEN = 1".to_owned()),
+            ("XTRIM x MAXLEN ~ 1", String::new()),
+            ("XDEL x 1-1 9-9", "XDEL x 1-1 9-9".to_owned()),
+            ("XDEL x 9-9", String::new()),
+            ("XREAD STREAMS x 0", String::new()),
+            (
+                "XREADGROUP GROUP g d STREAMS x >",
+                format!("XCLAIM x g d 0 3-1 TIME {now} RETRYCOUNT 1 FORCE JUSTID; XGROUP SETID x g 3-1 ENTRIESREAD 3"),
+            ),
+            ("XREADGROUP GROUP g d NOACK STREAMS x >", "XGROUP SETID x g 3-1 ENTRIESREAD 3".to_owned()),
+            (
+                "XREADGROUP GROUP g c STREAMS x 1",
+                format!("XCLAIM x g c 0 1-1 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID"),
+            ),
+            ("XREADGROUP GROUP g c STREAMS x 2-1", String::new()),
+            ("XREADGROUP GROUP g e STREAMS x 0", "XGROUP CREATECONSUMER x g e".to_owned()),
+            ("XACK x g 1-1 7", "XACK x g 1-1 7".to_owned()),
+            ("XACK x g 7", String::new()),
+            ("XCLAIM x g d 0 1-1 IDLE 1000", format!("XCLAIM x g d 0 1-1 TIME {later} RETRYCOUNT 2 FORCE JUSTID")),
+            ("XCLAIM x g d 0 3-1", String::new()),
+            (
+                "XCLAIM x g d 0 3-1 FORCE JUSTID LASTID 5",
+                format!("XGROUP SETID x g 5-0 ENTRIESREAD 2; XCLAIM x g d 0 3-1 TIME {now} RETRYCOUNT 1 FORCE JUSTID"),
+            ),
+            ("XAUTOCLAIM x g d 0 2", format!("XCLAIM x g d 0 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID")),
+            ("XAUTOCLAIM x g d 1 0", String::new()),
+            ("XSETID x 9", "XSETID x 9".to_owned()),
+        ] {
+            assert_logged_after(&before, line, &effect);
+        }
+        let before = [&before[..], &["XDEL x 1-1"]].concat();
+        let claimed = format!("XACK x g 1-1; XCLAIM x g d 0 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID");
+        assert_logged_after(&before, "XAUTOCLAIM x g d 0 0", &claimed);
+        assert_logged_after(&before, "XCLAIM x g d 0 1-1 2-1", &claimed);
     }
 
     #[test]
@@ -392,7 +457,7 @@ mod tests {
     }
 
     /// Requests, in which a word of these stands for a random one: hll a key of HyperLogLogs, geo one of places, k a key, h a key of hashes, t a key of sets, l a key of
-    /// lists, z a key of sorted sets, m a field, member or element, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
+    /// lists, z a key of sorted sets, stream a key of streams, m a field, member or element, n a number, p a small one, f a fraction, s and ms times to live, at an instant.
     const LINES: &[&str] = &[
         "SET k n",
         "SET k f",
@@ -516,6 +581,28 @@ mod tests {
         "SORT t BY nosort STORE l",
         "SORT t BY none* ALPHA DESC STORE l",
         "SORT z ALPHA GET # GET h->m STORE l",
+        "XADD stream * m n",
+        "XADD stream * m n m f",
+        "XADD stream MAXLEN ~ p * m n",
+        "XADD stream MAXLEN p * m n",
+        "XADD stream NOMKSTREAM n-* m n",
+        "XTRIM stream MAXLEN p",
+        "XDEL stream n-0",
+        "XGROUP CREATE stream g 0 MKSTREAM",
+        "XGROUP CREATE stream m $ MKSTREAM",
+        "XGROUP DESTROY stream m",
+        "XGROUP CREATECONSUMER stream g m",
+        "XGROUP DELCONSUMER stream g m",
+        "XREADGROUP GROUP g m COUNT p STREAMS stream >",
+        "XREADGROUP GROUP g m STREAMS stream >",
+        "XREADGROUP GROUP m m NOACK STREAMS stream >",
+        "XREADGROUP GROUP g m STREAMS stream 0",
+        "XCLAIM stream g m 0 n-0 FORCE",
+        "XAUTOCLAIM stream g m 0 0 COUNT 2",
+        "XAUTOCLAIM stream g m ms 0 JUSTID",
+        "XACK stream g n-0",
+        "PEXPIRE stream ms",
+        "COPY stream stream REPLACE",
     ];
 
     prop_compose! {
@@ -532,6 +619,7 @@ mod tests {
                 "z" => KEYS[12 + *number as usize % 3].to_owned(),
                 "hll" => KEYS[15 + *number as usize % 3].to_owned(),
                 "geo" => KEYS[18 + *number as usize % 3].to_owned(),
+                "stream" => KEYS[21 + *number as usize % 2].to_owned(),
                 "p" => (number % 4).to_string(),
                 "m" => format!("field{}", number % 5),
                 "n" => number.to_string(),
@@ -544,6 +632,28 @@ mod tests {
             let words: Vec<String> = line.split(' ').zip(numbers.iter().cycle()).map(word).collect();
             (words.join(" "), wait_ms)
         }
+    }
+
+    /// What the groups of streams have read, and what is pending.
+    fn groups(store: &mut Store) -> Vec<String> {
+        let mut all = Vec::new();
+        for (db, key) in (0..2).flat_map(|db| ["e", "w"].map(|key| (DbId(db), key))) {
+            let stream = stream::view(store, db, key.as_bytes()).unwrap();
+            for group in stream.groups().unwrap() {
+                let consumers = stream.consumers(&group).unwrap();
+                let names: Vec<_> = consumers.iter().map(|consumer| (&consumer.name, consumer.pending)).collect();
+                all.push(format!("{db:?} {:?} {} {:?} {names:?}", group.name, group.last_id, group.entries_read));
+                let every = (StreamId::MIN, StreamId::MAX);
+                stream
+                    .pending(&group, every, StreamOrder::Up, |entry| {
+                        let name = &stream.consumer_of(&group, &entry).unwrap().name;
+                        all.push(format!("{} {name:?} {} {}", entry.id, entry.time_ms, entry.count));
+                        true
+                    })
+                    .unwrap();
+            }
+        }
+        all
     }
 
     fn expiries(store: &mut Store) -> Vec<Option<Option<i64>>> {
@@ -570,6 +680,7 @@ mod tests {
             server.state.log_writer.as_mut().unwrap().note_expired(&mut server.store);
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
+            let known_groups = groups(&mut server.store);
             let registry = Registry::build(specs::ALL);
             let large = EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0);
             for (back_ms, limits) in [(hours_back * HOUR_MS, EncodingLimits::default()), (START_MS, large)] {
@@ -585,6 +696,7 @@ mod tests {
                 }
                 prop_assert_eq!(copy.digest().unwrap(), digest, "{:?}", requests);
                 prop_assert_eq!(&expiries(&mut copy), &known, "{:?}", requests);
+                prop_assert_eq!(&groups(&mut copy), &known_groups, "{:?}", requests);
             }
         }
     }

@@ -10,7 +10,8 @@ use quire_checkpoint::format::{DATA_OFFSET, ImageLayout};
 use quire_device::DiskDirectory;
 use quire_store::list::End;
 use quire_store::{
-    DbId, ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, hash, list, set, string, zset,
+    DbId, ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, StreamId, hash, list, set, stream,
+    string, zset,
 };
 
 const DB: DbId = DbId(0);
@@ -42,6 +43,12 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
             if number < most {
                 let member = format!("member:{number}");
                 zset::open_mut(&mut store, DB, key).unwrap().set(member.as_bytes(), f64::from(number % 17)).unwrap();
+            }
+        }
+        for (key, most) in [(&b"stream"[..], 3000), (b"short stream", 9)] {
+            if number < most {
+                let id = StreamId { ms: 7, seq: u64::from(number) + 1 };
+                stream::open_mut(&mut store, DB, key).unwrap().add(id, &[b"field", value.as_slice()]).unwrap();
             }
         }
         for (key, most) in [(b"ints", 500), (b"ends", 5)] {
