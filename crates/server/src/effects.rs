@@ -148,11 +148,13 @@ pub struct ExecutedCommand<'a> {
 
 #[cfg(test)]
 mod tests {
+    mod streams;
+
     use std::sync::Arc;
 
     use proptest::prelude::*;
     use quire_device::{Directory, MemoryDirectory};
-    use quire_store::{DbId, EncodingLimits, StoreConfig, StreamId, StreamOrder, stream, zset};
+    use quire_store::{DbId, EncodingLimits, StoreConfig, zset};
     use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
@@ -289,61 +291,6 @@ mod tests {
         }
         assert_eq!(lines, ["SET a 7", "DEL b"]);
         assert!(recovery.next_record().unwrap().is_none());
-    }
-
-    #[test]
-    fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
-        let before = [
-            "XADD x 1-1 a 1",
-            "XADD x 2-1 a 2",
-            "XADD x 3-1 a 3",
-            "XGROUP CREATE x g 0",
-            "XREADGROUP GROUP g c COUNT 2 STREAMS x >",
-            "XGROUP CREATECONSUMER x g d",
-        ];
-        let (now, later) = (START_MS, START_MS - 1000);
-        for (line, effect) in [
-            ("XADD x 4-1 a 1", "XADD x 4-1 a 1".to_owned()),
-            ("XADD x * a 1", format!("XADD x {now}-0 a 1")),
-            ("XADD x NOMKSTREAM 9-* a 1", "XADD x 9-0 a 1".to_owned()),
-            ("XADD none NOMKSTREAM * a 1", String::new()),
-            ("XADD x MAXLEN ~ 1 9-* a 1", "XADD x 9-0 a 1".to_owned()),
-            ("XADD x MINID 2 9-1 a 1", "XADD x MAXLEN = 3 9-1 a 1".to_owned()),
-            ("XADD x MAXLEN 0 9-1 a 1", "XADD x MAXLEN = 0 9-1 a 1".to_owned()),
-            ("XTRIM x MINID 3", "XTRIM x MAXLEN = 1".to_owned()),
-            ("XTRIM x MAXLEN ~ 1", String::new()),
-            ("XDEL x 1-1 9-9", "XDEL x 1-1 9-9".to_owned()),
-            ("XDEL x 9-9", String::new()),
-            ("XREAD STREAMS x 0", String::new()),
-            (
-                "XREADGROUP GROUP g d STREAMS x >",
-                format!("XCLAIM x g d 0 3-1 TIME {now} RETRYCOUNT 1 FORCE JUSTID; XGROUP SETID x g 3-1 ENTRIESREAD 3"),
-            ),
-            ("XREADGROUP GROUP g d NOACK STREAMS x >", "XGROUP SETID x g 3-1 ENTRIESREAD 3".to_owned()),
-            (
-                "XREADGROUP GROUP g c STREAMS x 1",
-                format!("XCLAIM x g c 0 1-1 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID"),
-            ),
-            ("XREADGROUP GROUP g c STREAMS x 2-1", String::new()),
-            ("XREADGROUP GROUP g e STREAMS x 0", "XGROUP CREATECONSUMER x g e".to_owned()),
-            ("XACK x g 1-1 7", "XACK x g 1-1 7".to_owned()),
-            ("XACK x g 7", String::new()),
-            ("XCLAIM x g d 0 1-1 IDLE 1000", format!("XCLAIM x g d 0 1-1 TIME {later} RETRYCOUNT 2 FORCE JUSTID")),
-            ("XCLAIM x g d 0 3-1", String::new()),
-            (
-                "XCLAIM x g d 0 3-1 FORCE JUSTID LASTID 5",
-                format!("XGROUP SETID x g 5-0 ENTRIESREAD 2; XCLAIM x g d 0 3-1 TIME {now} RETRYCOUNT 1 FORCE JUSTID"),
-            ),
-            ("XAUTOCLAIM x g d 0 2", format!("XCLAIM x g d 0 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID")),
-            ("XAUTOCLAIM x g d 1 0", String::new()),
-            ("XSETID x 9", "XSETID x 9".to_owned()),
-        ] {
-            assert_logged_after(&before, line, &effect);
-        }
-        let before = [&before[..], &["XDEL x 1-1"]].concat();
-        let claimed = format!("XACK x g 1-1; XCLAIM x g d 0 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID");
-        assert_logged_after(&before, "XAUTOCLAIM x g d 0 0", &claimed);
-        assert_logged_after(&before, "XCLAIM x g d 0 1-1 2-1", &claimed);
     }
 
     #[test]
@@ -634,28 +581,6 @@ mod tests {
         }
     }
 
-    /// What the groups of streams have read, and what is pending.
-    fn groups(store: &mut Store) -> Vec<String> {
-        let mut all = Vec::new();
-        for (db, key) in (0..2).flat_map(|db| ["e", "w"].map(|key| (DbId(db), key))) {
-            let stream = stream::view(store, db, key.as_bytes()).unwrap();
-            for group in stream.groups().unwrap() {
-                let consumers = stream.consumers(&group).unwrap();
-                let names: Vec<_> = consumers.iter().map(|consumer| (&consumer.name, consumer.pending)).collect();
-                all.push(format!("{db:?} {:?} {} {:?} {names:?}", group.name, group.last_id, group.entries_read));
-                let every = (StreamId::MIN, StreamId::MAX);
-                stream
-                    .pending(&group, every, StreamOrder::Up, |entry| {
-                        let name = &stream.consumer_of(&group, &entry).unwrap().name;
-                        all.push(format!("{} {name:?} {} {}", entry.id, entry.time_ms, entry.count));
-                        true
-                    })
-                    .unwrap();
-            }
-        }
-        all
-    }
-
     fn expiries(store: &mut Store) -> Vec<Option<Option<i64>>> {
         // At this time nothing has expired.
         store.set_now_ms(0);
@@ -680,7 +605,7 @@ mod tests {
             server.state.log_writer.as_mut().unwrap().note_expired(&mut server.store);
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
-            let known_groups = groups(&mut server.store);
+            let known_groups = streams::groups(&mut server.store);
             let registry = Registry::build(specs::ALL);
             let large = EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0);
             for (back_ms, limits) in [(hours_back * HOUR_MS, EncodingLimits::default()), (START_MS, large)] {
@@ -696,7 +621,7 @@ mod tests {
                 }
                 prop_assert_eq!(copy.digest().unwrap(), digest, "{:?}", requests);
                 prop_assert_eq!(&expiries(&mut copy), &known, "{:?}", requests);
-                prop_assert_eq!(&groups(&mut copy), &known_groups, "{:?}", requests);
+                prop_assert_eq!(&streams::groups(&mut copy), &known_groups, "{:?}", requests);
             }
         }
     }

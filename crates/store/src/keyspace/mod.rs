@@ -354,12 +354,6 @@ impl Keyspace {
         self.events.emit(db, key, if exists { KeyFate::Changed } else { KeyFate::Gone });
     }
 
-    /// Counts a change of so many members of which only the copy that is under way has to know.
-    fn changed_untold(&mut self, db: DbId, key: &[u8], members: u64) {
-        self.counters.changes += members;
-        self.events.watchers.touch_copy(db, key);
-    }
-
     /// Writes a database's table heads through.
     #[inline]
     fn sync_db(&mut self, db: usize) -> Result<()> {

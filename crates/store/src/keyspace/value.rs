@@ -447,7 +447,8 @@ impl Drop for ValueMut<'_> {
         if self.changed && !self.aside {
             let counted = if self.counted_elsewhere { 0 } else { self.members.max(1) };
             if self.untold {
-                return self.keyspace.changed_untold(self.db, self.key, counted);
+                self.keyspace.counters.changes += counted;
+                return self.keyspace.events.watchers.touch_copy(self.db, self.key);
             }
             self.keyspace.changed(self.db, self.key, self.entry.is_some(), counted);
         }

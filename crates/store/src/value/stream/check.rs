@@ -14,8 +14,9 @@ use crate::table::check::check_items;
 use super::block::{self, BlockHeader};
 use super::groups;
 use super::id::StreamId;
-use super::index::{self, BLOCKS, CONSUMERS, FIRST_PENDING, GROUPS, Key, Slot};
+use super::index;
 use super::items::{self, Anchor, ItemKind};
+use super::nodes::{BLOCKS, CONSUMERS, FIRST_PENDING, GROUPS, Key, Slot};
 
 fn damaged() -> StoreError {
     StoreError::damaged("a stream that is not what it says")

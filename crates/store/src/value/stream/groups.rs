@@ -10,8 +10,9 @@ use crate::error::{Result, StoreError};
 use crate::table::TableHead;
 
 use super::id::StreamId;
-use super::index::{self, CONSUMERS, GROUPS, Key, Slot, StreamOrder};
+use super::index::{self, StreamOrder};
 use super::items::{self, ConsumerFields, GroupFields, ItemHeader, ItemKind};
+use super::nodes::{CONSUMERS, GROUPS, Key, Slot};
 use super::parts::Parts;
 
 /// A group of a stream, as it was when it was looked up.

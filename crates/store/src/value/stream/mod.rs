@@ -13,6 +13,7 @@ mod id;
 mod index;
 mod items;
 pub(super) mod limits;
+mod nodes;
 mod packed;
 mod parts;
 mod view;

@@ -13,8 +13,9 @@ use crate::table::TableHead;
 
 use super::block::{self, BlockHeader, NewEntry};
 use super::id::StreamId;
-use super::index::{self, BLOCKS, Index, Key, Slot, StreamOrder};
+use super::index::{self, Index, StreamOrder};
 use super::items::{self, ItemHeader, ItemKind};
+use super::nodes::{BLOCKS, Key, Slot};
 
 /// What a block may hold.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,9 @@ use crate::table::TableHead;
 use super::block::{self, Span, StreamFields};
 use super::groups::{self, PendingEntry, StreamConsumer, StreamGroup, consumer_key, consumer_keys, whole};
 use super::id::StreamId;
-use super::index::{self, BLOCKS, GROUPS, Key, StreamOrder};
+use super::index::{self, StreamOrder};
 use super::items::{self, Anchor, ItemKind};
+use super::nodes::{BLOCKS, GROUPS, Key};
 use super::packed::{self, PackedHeader};
 use super::parts::block_slot;
 
