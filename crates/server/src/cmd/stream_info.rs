@@ -22,9 +22,6 @@ pub(super) fn entries_up_to(stream: &StreamSummary, id: StreamId) -> Option<i64>
     if stream.entries == 0 && id <= stream.last_id {
         return Some(added);
     }
-    if !id.is_zero() && id < stream.max_deleted_id {
-        return None;
-    }
     match id.cmp(&stream.last_id) {
         std::cmp::Ordering::Equal => return Some(added),
         std::cmp::Ordering::Greater => return None,

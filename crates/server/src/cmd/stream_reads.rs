@@ -22,6 +22,8 @@ const GROUP_ALONE: CmdError =
     CmdError::fixed("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");
 const NOACK_ALONE: CmdError =
     CmdError::fixed("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.");
+const UNBALANCED: CmdError =
+    CmdError::fixed("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.");
 const NO_GROUP: CmdError = CmdError::fixed("ERR Missing GROUP option for XREADGROUP");
 const LAST_IN_GROUP: CmdError = CmdError::fixed(
     "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a \
@@ -62,7 +64,7 @@ impl ReadRequest {
                 at += 2;
             } else if more > 0 && args.is(at, "STREAMS") {
                 if !more.is_multiple_of(2) {
-                    return Err(unbalanced(grouped));
+                    return Err(UNBALANCED);
                 }
                 (request.first, request.streams) = (at + 1, more / 2);
             } else if more > 1 && args.is(at, "GROUP") {
@@ -134,13 +136,6 @@ impl ReadRequest {
         }
         Ok(known.filter(|known| known.len() == ids.len()).unwrap_or(ids))
     }
-}
-
-fn unbalanced(grouped: bool) -> CmdError {
-    let (name, sign) = if grouped { ("xreadgroup", '>') } else { ("xread", '$') };
-    CmdError::owned(format!(
-        "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{sign}' must be specified."
-    ))
 }
 
 /// XREAD [COUNT count] [BLOCK ms] STREAMS key … id …
@@ -231,8 +226,8 @@ fn read_for_group(
 ) -> Result<bool, CmdError> {
     let (key, group_at, _) = words;
     let group = request.group_of(ctx, key, group_at)?;
-    let consumer = consumer_for(ctx, words, &group)?;
     if id != StreamId::MAX {
+        let consumer = consumer_for(ctx, words, &group)?;
         begin_stream(ctx, key);
         show_history(ctx, request, words, (&group, &consumer), id)?;
         return Ok(true);
@@ -247,6 +242,8 @@ fn read_for_group(
         ctx.reply.truncate(start);
         return Ok(false);
     }
+    // A consumer to which nothing is delivered isn't made.
+    let consumer = consumer_for(ctx, words, &group)?;
     deliver(ctx, request, words, (&group, &consumer), (&summary, &ids))?;
     Ok(true)
 }

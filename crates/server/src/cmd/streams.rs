@@ -13,6 +13,8 @@ use crate::effects::EffectWord;
 const ZERO_ID: CmdError = CmdError::fixed("ERR The ID specified in XADD must be greater than 0-0");
 const NO_MORE_IDS: CmdError =
     CmdError::fixed("ERR The stream has exhausted the last possible ID, unable to add more items");
+/// The millisecond has no number left; Redis says so in these words.
+const NO_MORE_NUMBERS: CmdError = CmdError::fixed("ERR Elements are too large to be stored");
 const SMALL_ID: CmdError =
     CmdError::fixed("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 
@@ -37,7 +39,8 @@ pub fn xadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if last == StreamId::MAX {
         return Err(NO_MORE_IDS);
     }
-    let id = options.id.choose(last, now_ms).ok_or(SMALL_ID)?;
+    let no_id = if options.id == GivenId::OfMs(last.ms) { NO_MORE_NUMBERS } else { SMALL_ID };
+    let id = options.id.choose(last, now_ms).ok_or(no_id)?;
     let values: Vec<&[u8]> = words.iter().collect();
     stream.add(id, &values)?;
     drop(stream);
@@ -180,9 +183,6 @@ pub fn xsetid(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     let view = stream.view()?;
     let summary = view.summary()?;
-    if id < summary.max_deleted_id {
-        return Err(CmdError::fixed("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));
-    }
     let mut top = StreamId::MIN;
     view.range((StreamId::MIN, StreamId::MAX), StreamOrder::Down, |id, _| {
         top = id;
