@@ -15,6 +15,7 @@ const WAITS: &str = "A client that waited is given the entries of all its stream
 
 const KEY: Arg = Arg::key("key");
 const GROUP: Arg = Arg::string("group");
+const GROUP_NAME: Arg = Arg::string("groupname");
 const CONSUMER: Arg = Arg::string("consumer");
 const ID: Arg = Arg::string("id");
 const COUNT: Arg = Arg::int("count").token("COUNT").optional();
@@ -24,8 +25,8 @@ const STRATEGY: Arg =
 const OPERATOR: Arg = Arg::one_of("operator", &[Arg::word("equal", "="), Arg::word("approximately", "~")]).optional();
 const LIMIT: Arg = Arg::int("count").token("LIMIT").optional().since("6.2.0");
 const TRIMMED: &[Arg] = &[STRATEGY, OPERATOR, Arg::string("threshold"), LIMIT];
-const ID_OR_NEW: Arg = Arg::one_of("id_or_new", &[ID, Arg::word("new_id", "$")]);
-const READ: Arg = Arg::int("entriesread").token("ENTRIESREAD").optional();
+const ID_OR_NEW: Arg = Arg::one_of("id", &[ID, Arg::word("new_id", "$")]);
+const READ: Arg = Arg::int("entries_read").token("ENTRIESREAD").optional();
 const STREAMS: Arg = Arg::block("streams", &[KEY.multiple(), ID.multiple()]).token("STREAMS");
 const BLOCK: Arg = Arg::int("milliseconds").token("BLOCK").optional();
 
@@ -47,17 +48,17 @@ static XGROUP: &[CommandSpec] = &[
         .flags(WRITE | DENYOOM)
         .keys(SUB_INSERTS)
         .summary("Makes a group.")
-        .args(&[KEY, GROUP, ID_OR_NEW, Arg::word("mkstream", "MKSTREAM").optional(), READ]),
+        .args(&[KEY, GROUP_NAME, ID_OR_NEW, Arg::word("mkstream", "MKSTREAM").optional(), READ]),
     stream(CommandSpec::new("createconsumer", 5, groups::create_consumer), "6.2.0", O_1)
         .flags(WRITE | DENYOOM)
         .keys(SUB_INSERTS)
         .summary("Makes a consumer of a group.")
-        .args(&[KEY, GROUP, CONSUMER]),
+        .args(&[KEY, GROUP_NAME, Arg::string("consumername")]),
     stream(CommandSpec::new("delconsumer", 5, groups::delete_consumer), "5.0.0", O_1)
         .flags(WRITE)
         .keys(SUB_DELETES)
         .summary("Deletes a consumer of a group, with what is pending for it.")
-        .args(&[KEY, GROUP, CONSUMER]),
+        .args(&[KEY, GROUP_NAME, Arg::string("consumername")]),
     stream(
         CommandSpec::new("destroy", 4, groups::destroy),
         "5.0.0",
@@ -66,13 +67,13 @@ static XGROUP: &[CommandSpec] = &[
     .flags(WRITE)
     .keys(SUB_DELETES)
     .summary("Deletes a group.")
-    .args(&[KEY, GROUP]),
+    .args(&[KEY, GROUP_NAME]),
     stream(CommandSpec::new("help", 2, introspect::help), "5.0.0", O_1).flags(LOADING | STALE).summary("Shows help."),
     stream(CommandSpec::new("setid", -5, groups::set_id), "5.0.0", O_1)
         .flags(WRITE)
         .keys(&[KeySpec::one(2, RW | UPDATE)])
         .summary("Says which entry a group has delivered last.")
-        .args(&[KEY, GROUP, ID_OR_NEW, READ]),
+        .args(&[KEY, GROUP_NAME, ID_OR_NEW, READ]),
 ];
 
 static XINFO: &[CommandSpec] = &[
@@ -80,7 +81,7 @@ static XINFO: &[CommandSpec] = &[
         .flags(READONLY)
         .keys(SUB_READS)
         .summary("Returns the consumers of a group.")
-        .args(&[KEY, GROUP])
+        .args(&[KEY, GROUP_NAME])
         .tips(NONDETERMINISTIC),
     stream(CommandSpec::new("groups", 3, info::groups), "5.0.0", O_1)
         .flags(READONLY)
@@ -93,7 +94,7 @@ static XINFO: &[CommandSpec] = &[
         .keys(SUB_READS)
         .differs(NODES)
         .summary("Returns what a stream says of itself.")
-        .args(&[KEY, Arg::block("full_block", &[Arg::word("full", "FULL"), COUNT]).optional()]),
+        .args(&[KEY, Arg::block("full", &[COUNT]).token("FULL").optional()]),
 ];
 
 /// The specifications.
@@ -108,7 +109,7 @@ pub static SPECS: &[CommandSpec] = &[
             Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
         ])
         .tips(NONDETERMINISTIC),
-    stream(CommandSpec::new("xautoclaim", -6, claims::xautoclaim), "6.2.0", "O(1) if COUNT is small.").flags(WRITE | FAST).keys(&[KeySpec::one(1, RW | ACCESS | DELETE)]).summary("Has a consumer take over entries that have been pending for long.")
+    stream(CommandSpec::new("xautoclaim", -6, claims::xautoclaim), "6.2.0", "O(1) if COUNT is small.").flags(WRITE | FAST).keys(&[KeySpec::one(1, RW | DELETE)]).summary("Has a consumer take over entries that have been pending for long.")
         .args(&[KEY, GROUP, CONSUMER, Arg::string("min-idle-time"), Arg::string("start"), COUNT, Arg::word("justid", "JUSTID").optional()]).tips(NONDETERMINISTIC),
     stream(CommandSpec::new("xclaim", -6, claims::xclaim), "5.0.0", "O(log N) with N being the number of messages in the PEL of the consumer group.").flags(WRITE | FAST).keys(UPDATES).summary("Has a consumer take over pending entries.")
         .args(&[
@@ -122,7 +123,7 @@ pub static SPECS: &[CommandSpec] = &[
             Arg::int("count").token("RETRYCOUNT").optional(),
             Arg::word("force", "FORCE").optional(),
             Arg::word("justid", "JUSTID").optional(),
-            Arg::string("lastid").token("LASTID").optional(),
+            Arg::string("id").token("LASTID").optional(),
         ])
         .tips(NONDETERMINISTIC),
     stream(CommandSpec::new("xdel", -3, streams::xdel), "5.0.0", "O(1) for each single item to delete in the stream, regardless of the stream size.").flags(WRITE | FAST).keys(DELETES).summary("Deletes entries.").args(&[KEY, ID.multiple()]),
@@ -144,9 +145,9 @@ pub static SPECS: &[CommandSpec] = &[
     stream(CommandSpec::new("xread", -4, reads::xread), "5.0.0", "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.").flags(BLOCKING | READONLY).keys(&[KeySpec::keyword_half("STREAMS", 1, RO | ACCESS)]).differs(WAITS).summary("Returns the entries of streams behind IDs, and may wait for some.")
         .args(&[COUNT, BLOCK, STREAMS]),
     stream(CommandSpec::new("xreadgroup", -7, reads::xreadgroup), "5.0.0", "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.").flags(BLOCKING | WRITE).keys(&[KeySpec::keyword_half("STREAMS", 4, RO | ACCESS)]).differs(WAITS).summary("As XREAD, in the name of a consumer of a group.")
-        .args(&[Arg::block("group_block", &[GROUP, CONSUMER]).token("GROUP"), COUNT, BLOCK, Arg::word("noack", "NOACK").optional(), STREAMS]),
+        .args(&[Arg::block("group_consumer", &[GROUP, CONSUMER]).token("GROUP"), COUNT, BLOCK, Arg::word("noack", "NOACK").optional(), STREAMS]),
     stream(CommandSpec::new("xrevrange", -4, streams::xrevrange), "5.0.0", "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).").flags(READONLY).keys(READS).summary("Returns the entries between two IDs, the last one first.").args(&[KEY, Arg::string("end"), Arg::string("start"), COUNT]),
     stream(CommandSpec::new("xsetid", -3, streams::xsetid), "5.0.0", O_1).flags(WRITE | DENYOOM | FAST).keys(UPDATES).summary("Says which ID was the last one.")
-        .args(&[KEY, Arg::string("last-id"), Arg::int("entries_added").token("ENTRIESADDED").optional().since("7.0.0"), Arg::string("max-deleted-entry-id").token("MAXDELETEDID").optional().since("7.0.0")]),
+        .args(&[KEY, Arg::string("last-id"), Arg::int("entries_added").token("ENTRIESADDED").optional().since("7.0.0"), Arg::string("max_deleted_entry_id").token("MAXDELETEDID").optional().since("7.0.0")]),
     stream(CommandSpec::new("xtrim", -4, streams::xtrim), "5.0.0", O_TRIM).flags(WRITE).keys(DELETES).differs(TRIM).summary("Deletes the first entries.").args(&[KEY, Arg::block("trim", TRIMMED)]).tips(NONDETERMINISTIC),
 ];
