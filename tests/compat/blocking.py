@@ -1,4 +1,4 @@
-"""Commands that wait for lists and sorted sets, on Quire and on redis-server: several connections each, every reply compared, and who is blocked
+"""Commands that wait for lists, sorted sets and streams, on Quire and on redis-server: several connections each, every reply compared, and who is blocked
 after every step.
 
 Directed scenarios first, then random ones from a seed. A step is a command on one of the connections; after it both servers are asked
@@ -155,10 +155,58 @@ def counted(side):
 
 
 def is_blocking(words):
-    return str(words[0]).upper().startswith("B") and str(words[0]).upper() not in ("BITCOUNT", "BITOP")
+    name = str(words[0]).upper()
+    return name.startswith("B") and name not in ("BITCOUNT", "BITOP") or name.startswith("XREAD") and "BLOCK" in words
 
 
 DIRECTED = {
+    "entries go to all who read, and to one consumer of each group": [
+        (3, "XADD", "a", "1-1", "f", "v"),
+        (3, "XGROUP", "CREATE", "a", "g", "$"),
+        (3, "XGROUP", "CREATE", "a", "h", "$"),
+        (0, "XREAD", "BLOCK", 0, "STREAMS", "a", "$"),
+        (1, "XREADGROUP", "GROUP", "g", "x", "BLOCK", 0, "STREAMS", "a", ">"),
+        (2, "XREADGROUP", "GROUP", "g", "y", "BLOCK", 0, "COUNT", 1, "STREAMS", "b", "a", ">", ">"),
+        (2, "XREADGROUP", "GROUP", "g", "y", "BLOCK", 0, "COUNT", 1, "STREAMS", "a", ">"),
+        (4, "XREADGROUP", "GROUP", "h", "z", "NOACK", "BLOCK", 0, "STREAMS", "a", ">"),
+        (3, "XADD", "a", "2-1", "f", "v"),
+        (3, "XADD", "a", "2-2", "f", "v"),
+        (3, "XPENDING", "a", "g"),
+        (3, "XPENDING", "a", "h"),
+        (1, "XREADGROUP", "GROUP", "g", "x", "BLOCK", 0, "STREAMS", "a", "0"),
+        (0, "XREAD", "BLOCK", 0, "STREAMS", "a", "b", "1-1", "$"),
+        (0, "XREAD", "BLOCK", 0, "STREAMS", "a", "b", "9", "$"),
+        (3, "XADD", "a", "3-1", "f", "v"),
+        (3, "XADD", "b", "0-1", "f", "v"),
+    ],
+    "a stream that comes in a transaction, and one that goes": [
+        (0, "XREAD", "BLOCK", 0, "STREAMS", "a", "$"),
+        (3, "MULTI"),
+        (3, "XADD", "a", "1-1", "f", "v"),
+        (3, "XADD", "a", "1-2", "f", "v"),
+        (3, "EXEC"),
+        (0, "XREAD", "BLOCK", 0, "STREAMS", "a", "$"),
+        (3, "DEL", "a"),
+        (3, "SET", "a", "string"),
+        (3, "DEL", "a"),
+        (3, "XADD", "a", "9-1", "f", "v"),
+        (0, "XREAD", "BLOCK", 0, "STREAMS", "c", 0),
+        (3, "XGROUP", "CREATE", "c", "g", "0", "MKSTREAM"),
+        (3, "XADD", "c", "1-1", "f", "v"),
+    ],
+    "the end of a group and of its stream": [
+        (3, "XGROUP", "CREATE", "a", "g", "0", "MKSTREAM"),
+        (0, "XREADGROUP", "GROUP", "g", "x", "BLOCK", 0, "STREAMS", "a", ">"),
+        (3, "XGROUP", "DESTROY", "a", "g"),
+        (3, "XGROUP", "CREATE", "a", "g", "0", "MKSTREAM"),
+        (0, "XREADGROUP", "GROUP", "g", "x", "BLOCK", 0, "STREAMS", "a", ">"),
+        (1, "XREAD", "BLOCK", 0, "STREAMS", "a", "$"),
+        (3, "DEL", "a"),
+        (3, "XGROUP", "CREATE", "a", "g", "0", "MKSTREAM"),
+        (0, "XREADGROUP", "GROUP", "g", "x", "BLOCK", 0, "STREAMS", "a", ">"),
+        (3, "RENAME", "a", "b"),
+        (3, "XADD", "a", "1-1", "f", "v"),
+    ],
     "an element goes to who came first": [
         (0, "BLPOP", "a", 0),
         (1, "BRPOP", "a", 0),
