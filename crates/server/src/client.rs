@@ -7,6 +7,9 @@ use crate::blocked::BlockedClient;
 use crate::pubsub::{Subscriptions, TopicKind};
 use crate::resp::Protocol;
 
+/// The number of the client in whose name the log is read back; none that connects has it.
+pub const LOG_CLIENT: u64 = 0;
+
 /// Which command; an index into the registry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommandId(pub u16);

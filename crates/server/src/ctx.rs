@@ -5,7 +5,7 @@ use quire_store::{Store, ValueType};
 pub use crate::args::{ArgRange, Args};
 use crate::awaited_keys::UnblockOutcome;
 use crate::blocked::{BlockReason, BlockedClient, CopyWait};
-use crate::client::{Client, CloseState};
+use crate::client::{Client, CloseState, LOG_CLIENT};
 use crate::effects::EffectWord;
 pub use crate::error::CmdError;
 use crate::pubsub::PushMessage;
@@ -74,6 +74,11 @@ impl Ctx<'_> {
     pub fn not_made_yet(&mut self) -> CmdError {
         let is_own = self.store.copy_owner() == Some(self.client.id);
         self.not_yet(BlockReason::Copy(if is_own { CopyWait::Own } else { CopyWait::Turn }))
+    }
+
+    /// Whether the log is read back: what a request says was done then, whatever the clock is now.
+    pub fn is_replayed(&self) -> bool {
+        self.client.id == LOG_CLIENT
     }
 
     /// In whose name a large value is changed in steps; `None` where a command has to run to its end at once, in a transaction and

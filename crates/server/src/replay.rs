@@ -11,7 +11,7 @@ use quire_store::{DbId, Store, StoreError};
 use quire_wal::{BaseImage, DirectoryScan, LogError, MalformedRecord, Record, Recovery, RecoverySummary};
 
 use crate::args::{ArgRange, Args};
-use crate::client::Client;
+use crate::client::{Client, LOG_CLIENT};
 use crate::config::Config;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch;
@@ -226,7 +226,7 @@ impl<'a> Replayer<'a> {
         state.config.read_only = false;
         // The log says which HyperLogLogs became dense.
         state.config.hll_sparse_max_bytes = u64::MAX;
-        let mut client = Client::new(0, "log".to_owned(), String::new(), 0);
+        let mut client = Client::new(LOG_CLIENT, "log".to_owned(), String::new(), 0);
         client.authenticated = true;
         // As in a transaction: nothing comes between two commands, and none waits.
         client.in_exec = true;

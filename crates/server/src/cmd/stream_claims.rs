@@ -3,8 +3,8 @@
 //! Entries that are pending and not there any more are forgotten. Relies on `stream_words` for IDs. The log is told what became of each
 //! entry, by its consumer, the time and the count.
 
-use quire_store::stream::{self, StreamConsumer, StreamGroup};
-use quire_store::{StreamId, StreamMut, StreamOrder};
+use quire_store::stream::{self, PendingEntry, StreamConsumer, StreamGroup};
+use quire_store::{StreamId, StreamMut, StreamOrder, StreamView};
 
 use super::stream_groups::{no_group, say_consumer, say_position};
 use super::stream_words::{range_start, strict_id, write_entry, write_id};
@@ -118,10 +118,20 @@ impl ClaimOptions {
             }
             at += 1;
         }
-        if options.time_ms < 0 || options.time_ms > now_ms {
-            options.time_ms = now_ms;
-        }
         Ok(options)
+    }
+
+    /// How often an entry that is there will have been delivered; `None` if it isn't taken over.
+    fn count_of(&self, pending: Option<PendingEntry>, now_ms: i64) -> Option<u64> {
+        let before = match pending {
+            Some(entry) if self.min_idle_ms > 0 && now_ms.wrapping_sub(entry.time_ms) < self.min_idle_ms => {
+                return None;
+            }
+            Some(entry) => entry.count,
+            None if self.force => 1,
+            None => return None,
+        };
+        Some(self.retry_count.unwrap_or(before.saturating_add(u64::from(!self.just_id))))
     }
 }
 
@@ -154,7 +164,11 @@ fn group(ctx: &mut Ctx<'_>) -> Result<StreamGroup, CmdError> {
 pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, now_ms) = (ctx.args, ctx.store.now_ms());
     let mut group = group(ctx)?;
-    let options = ClaimOptions::parse(args, now_ms)?;
+    let mut options = ClaimOptions::parse(args, now_ms)?;
+    // The log tells a time by a clock that may have gone back since.
+    if options.time_ms < 0 || options.time_ms > now_ms && !ctx.is_replayed() {
+        options.time_ms = now_ms;
+    }
     if options.last_id > group.last_id {
         let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;
         stream.tell_no_watcher();
@@ -163,7 +177,14 @@ pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         group.last_id = options.last_id;
         say_position(ctx, 1, 2, group.last_id, group.entries_read);
     }
-    let consumer = consumer_for(ctx, (1, 2, 3), &group)?;
+    let view = stream::view(ctx.store, ctx.client.db, args.at(1))?;
+    let mut claims = false;
+    for &id in &options.ids {
+        claims =
+            claims || view.entry(id)?.is_some() && options.count_of(view.pending_entry(&group, id)?, now_ms).is_some();
+    }
+    // A consumer that takes nothing over isn't made.
+    let consumer = if claims { Some(consumer_for(ctx, (1, 2, 3), &group)?) } else { None };
     let mut result = ClaimResult::default();
     let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     stream.tell_no_watcher();
@@ -176,16 +197,8 @@ pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
                 }
                 continue;
             }
-            let before = match &pending {
-                Some(entry) if options.min_idle_ms > 0 && now_ms.wrapping_sub(entry.time_ms) < options.min_idle_ms => {
-                    continue;
-                }
-                Some(entry) => entry.count,
-                None if options.force => 1,
-                None => continue,
-            };
-            let count = options.retry_count.unwrap_or(before.saturating_add(u64::from(!options.just_id)));
-            stream.set_pending(&group, &consumer, (id, options.time_ms, count))?;
+            let (Some(consumer), Some(count)) = (&consumer, options.count_of(pending, now_ms)) else { continue };
+            stream.set_pending(&group, consumer, (id, options.time_ms, count))?;
             result.claimed.push(Claimed { id, time_ms: options.time_ms, count });
         }
         Ok(())
@@ -250,11 +263,31 @@ impl AutoClaim {
         Ok(AutoClaim { min_idle_ms, start, most: most as u64, just_id })
     }
 
-    /// Claims entries from the start on; returns where to go on.
+    /// Whether an entry has been pending for long enough.
+    fn takes(&self, entry: &PendingEntry, now_ms: i64) -> bool {
+        self.min_idle_ms == 0 || now_ms.wrapping_sub(entry.time_ms) >= self.min_idle_ms
+    }
+
+    /// Whether any entry is taken over.
+    fn takes_any(&self, stream: &StreamView<'_>, group: &StreamGroup, now_ms: i64) -> Result<bool, CmdError> {
+        let (mut gone, mut attempts, mut found) = (0, self.most.saturating_mul(ATTEMPTS), Ok(false));
+        stream.pending(group, (self.start, StreamId::MAX), StreamOrder::Up, |entry| {
+            if attempts == 0 || gone >= self.most {
+                return false;
+            }
+            attempts -= 1;
+            found = stream.entry(entry.id).map(|there| there.is_some() && self.takes(&entry, now_ms));
+            gone += u64::from(matches!(stream.entry(entry.id), Ok(None)));
+            matches!(found, Ok(false))
+        })?;
+        Ok(found?)
+    }
+
+    /// Claims entries from the start on; returns where to go on. The consumer is there if anything is taken over.
     fn run(
         &self,
         stream: &mut StreamMut<'_>,
-        (group, consumer): (&StreamGroup, &StreamConsumer),
+        (group, consumer): (&StreamGroup, Option<&StreamConsumer>),
         now_ms: i64,
         result: &mut ClaimResult,
     ) -> Result<StreamId, CmdError> {
@@ -275,7 +308,7 @@ impl AutoClaim {
             if stream.view()?.entry(entry.id)?.is_none() {
                 stream.remove_pending(group, entry.id)?;
                 result.gone.push(entry.id);
-            } else if self.min_idle_ms == 0 || now_ms.wrapping_sub(entry.time_ms) >= self.min_idle_ms {
+            } else if let Some(consumer) = consumer.filter(|_| self.takes(&entry, now_ms)) {
                 let count = entry.count.saturating_add(u64::from(!self.just_id));
                 stream.set_pending(group, consumer, (entry.id, now_ms, count))?;
                 result.claimed.push(Claimed { id: entry.id, time_ms: now_ms, count });
@@ -290,11 +323,13 @@ pub fn xautoclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, now_ms) = (ctx.args, ctx.store.now_ms());
     let request = AutoClaim::parse(args)?;
     let group = group(ctx)?;
-    let consumer = consumer_for(ctx, (1, 2, 3), &group)?;
+    let view = stream::view(ctx.store, ctx.client.db, args.at(1))?;
+    let claims = request.takes_any(&view, &group, now_ms)?;
+    let consumer = if claims { Some(consumer_for(ctx, (1, 2, 3), &group)?) } else { None };
     let mut result = ClaimResult::default();
     let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     stream.tell_no_watcher();
-    let done = request.run(&mut stream, (&group, &consumer), now_ms, &mut result);
+    let done = request.run(&mut stream, (&group, consumer.as_ref()), now_ms, &mut result);
     drop(stream);
     say_gone(ctx, &result.gone);
     say_claimed(ctx, (1, 2, 3), &result.claimed);
