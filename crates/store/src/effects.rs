@@ -1,7 +1,8 @@
-//! What must be logged and replicated beside the commands that came: the keys that have gone because their time had come.
+//! What must be logged and replicated beside the commands that came: the keys that have gone because their time had come, or because
+//! memory was short.
 //!
 //! A log of commands brings the same data back only if keys expire in it exactly where they did before, whatever the clock
-//! says then: so each one that goes is noted, to be logged as deleted. What a command did otherwise than its words say
+//! says then, and are evicted in it only where they were: so each one that goes is noted, to be logged as deleted. What a command did otherwise than its words say
 //! (random members, relative times) is for its handler to say, which has the words.
 
 use crate::db::DbId;

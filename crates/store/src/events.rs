@@ -29,6 +29,8 @@ pub enum KeyFate {
     Gone,
     /// It is not there any more because its time had come.
     Expired,
+    /// It is not there any more because memory was short.
+    Evicted,
 }
 
 /// Something that happened to a key.

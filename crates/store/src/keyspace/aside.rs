@@ -58,8 +58,7 @@ impl Keyspace {
     /// [`StoreError::Damaged`], [`StoreError::NoSuchDb`].
     pub fn set_idle_seconds(&mut self, db: DbId, key: &[u8], idle_s: u64) -> Result<bool> {
         let Some(entry) = self.peek_entry(db, key)? else { return Ok(false) };
-        let idle_s = u32::try_from(idle_s).unwrap_or(u32::MAX);
-        self.set_clock_to(&entry, self.clock.seconds.saturating_sub(idle_s));
+        self.set_idle(&entry, idle_s);
         Ok(true)
     }
 }

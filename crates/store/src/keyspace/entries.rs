@@ -10,6 +10,7 @@ use crate::db::DbId;
 use crate::encoding::Encoding;
 use crate::error::{Result, StoreError};
 use crate::heap::External;
+use crate::keyspace::access::AccessStamp;
 use crate::keyspace::entry::{
     EXPIRES, EXPIRY_BYTES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, KEY_INLINE_MAX, LONG_KEY, RAW,
     ROOMY, TEXT, key_offset,
@@ -86,7 +87,7 @@ pub(super) fn allocate_as(
         encoding: layout.encoding as u8,
         flags,
         key_len: if long_key { 0 } else { key.len() as u16 },
-        clock: keyspace.clock.seconds,
+        clock: AccessStamp::new(keyspace.clock.seconds).raw(),
         value_len: layout.value_len as u32,
     };
     let entry = Entry { handle, header };
@@ -267,7 +268,7 @@ fn reshape_in_place(
     layout: &EntryLayout,
     flags: u8,
 ) -> Result<Entry> {
-    let new = Entry { header: reshaped(keyspace, &entry, layout, flags), ..entry };
+    let new = Entry { header: reshaped(&entry, layout, flags), ..entry };
     let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
     index_expiry(keyspace, index, entry.header.hash, had.then_some(entry.handle), has.then_some(entry.handle))?;
     if had != has {
@@ -287,7 +288,7 @@ fn relocate(
     plan: &EntryPlacement,
 ) -> Result<Entry> {
     let handle = keyspace.heap.alloc(plan.total)?;
-    let new = Entry { handle, header: reshaped(keyspace, &entry, layout, plan.flags) };
+    let new = Entry { handle, header: reshaped(&entry, layout, plan.flags) };
     let external = match plan.external {
         Some(object) if object.object.is_null() => {
             match keyspace.heap.allocate_external(layout.value_len + layout.reserve) {
@@ -332,11 +333,10 @@ fn relocate(
     Ok(new)
 }
 
-fn reshaped(keyspace: &Keyspace, entry: &Entry, layout: &EntryLayout, flags: u8) -> EntryHeader {
+fn reshaped(entry: &Entry, layout: &EntryLayout, flags: u8) -> EntryHeader {
     EntryHeader {
         encoding: layout.encoding as u8,
         flags,
-        clock: keyspace.clock.seconds,
         value_len: layout.value_len as u32,
         ..entry.header
     }

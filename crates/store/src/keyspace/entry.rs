@@ -47,7 +47,7 @@ pub(crate) struct EntryHeader {
     pub(crate) encoding: u8,
     pub(crate) flags: u8,
     pub(crate) key_len: u16,
-    /// Second of the last access.
+    /// When and how often it was used (`access`).
     pub(crate) clock: u32,
     pub(crate) value_len: u32,
 }

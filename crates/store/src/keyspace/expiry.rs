@@ -39,7 +39,7 @@ impl Keyspace {
     /// # Errors
     /// [`StoreError::OutOfMemory`], [`StoreError::Damaged`].
     pub fn set_expiry(&mut self, db: DbId, key: &[u8], at_ms: Option<i64>) -> Result<bool> {
-        let Some(entry) = self.find(db, key, self.hash(key))? else { return Ok(false) };
+        let Some(entry) = self.find_to_write(db, key, self.hash(key))? else { return Ok(false) };
         if at_ms.is_some_and(|at_ms| at_ms <= self.now_ms()) {
             self.delete_entry(db, entry)?;
             self.changed(db, key, false, 1);
@@ -57,7 +57,7 @@ impl Keyspace {
 
     /// About how many milliseconds the keys with a time to live have left.
     pub fn avg_ttl(&self, db: DbId) -> u64 {
-        self.expiry.avg_ttl_ms.get(db.0 as usize).copied().unwrap_or(0)
+        self.searches.expiry.avg_ttl_ms.get(db.0 as usize).copied().unwrap_or(0)
     }
 
     /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come, unless they are held.
@@ -72,8 +72,8 @@ impl Keyspace {
         let busy = self.dbs.iter().filter(|db| db.expires.count > 0).count();
         let Some(share) = budget.checked_div(busy) else { return Ok(summary) };
         for _ in 0..DATABASES {
-            let index = self.expiry.db;
-            self.expiry.db = (index + 1) % DATABASES;
+            let index = self.searches.expiry.db;
+            self.searches.expiry.db = (index + 1) % DATABASES;
             if self.dbs[index].expires.count > 0 {
                 self.expire_in(index, share.max(1), &mut summary)?;
             }
@@ -92,12 +92,12 @@ impl Keyspace {
         let (mut left_ms, mut alive) = (0u64, 0);
         while summary.examined < end && self.dbs[index].expires.count > 0 {
             batch.clear();
-            let cursor = self.expiry.cursors[index];
+            let cursor = self.searches.expiry.cursors[index];
             let next = self.dbs[index].expires.scan(&self.heap.arena, cursor, |item| {
                 batch.push(item);
                 Ok(())
             })?;
-            self.expiry.cursors[index] = next;
+            self.searches.expiry.cursors[index] = next;
             summary.examined += 1 + batch.len();
             for &item in &batch {
                 let entry = Entry::read(&self.heap.arena, item)?;
@@ -116,7 +116,7 @@ impl Keyspace {
                 break;
             }
         }
-        self.expiry.sample(index, left_ms, alive);
+        self.searches.expiry.sample(index, left_ms, alive);
         Ok(())
     }
 

@@ -53,28 +53,6 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Notes an access to a key, even where reads don't.
-    ///
-    /// # Errors
-    /// As [`Keyspace::exists`].
-    pub fn touch(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
-        let found = self.look_up(db, key)?;
-        self.count_read(found.is_some());
-        if let Some(entry) = &found {
-            self.set_clock(entry);
-        }
-        Ok(found.is_some())
-    }
-
-    /// Seconds since a key was last accessed.
-    ///
-    /// # Errors
-    /// As [`Keyspace::exists`].
-    pub fn idle_seconds(&self, db: DbId, key: &[u8]) -> Result<Option<u64>> {
-        let found = self.peek_entry(db, key)?;
-        Ok(found.map(|entry| u64::from(self.clock.seconds.saturating_sub(entry.header.clock))))
-    }
-
     /// How a value is stored, in Redis' words.
     ///
     /// # Errors
@@ -220,8 +198,8 @@ impl Keyspace {
         self.touch_existing(db)?;
         let roots = std::mem::take(&mut self.dbs[index]);
         self.sync_db(index)?;
-        self.expiry.cursors[index] = 0;
-        self.expiry.avg_ttl_ms[index] = 0;
+        self.searches.expiry.cursors[index] = 0;
+        self.searches.expiry.avg_ttl_ms[index] = 0;
         let retired = reclaim::retire(&mut self.heap, roots.expires, Items::Borrowed)
             .and_then(|()| reclaim::retire(&mut self.heap, roots.keys, Items::Entries));
         self.counters.changes += keys;
@@ -253,8 +231,8 @@ impl Keyspace {
         self.touch_existing(a)?;
         self.touch_existing(b)?;
         self.dbs.swap(index_a, index_b);
-        self.expiry.cursors.swap(index_a, index_b);
-        self.expiry.avg_ttl_ms.swap(index_a, index_b);
+        self.searches.expiry.cursors.swap(index_a, index_b);
+        self.searches.expiry.avg_ttl_ms.swap(index_a, index_b);
         self.sync_db(index_a)?;
         self.sync_db(index_b)?;
         self.touch_existing(a)?;

@@ -4,11 +4,13 @@
 //! `table` for finding, on `entry` for the layout of what is found. Table heads are kept here and written through to the
 //! root after each change, so the arena is complete at every command boundary.
 
+pub(crate) mod access;
 mod aside;
 pub(crate) mod copying;
 pub(crate) mod digest;
 pub(crate) mod entries;
 pub(crate) mod entry;
+pub(crate) mod eviction;
 pub(crate) mod expiry;
 mod keys;
 mod member_hasher;
@@ -31,9 +33,10 @@ use crate::error::{Result, StoreError};
 use crate::events::{Events, KeyEvent, KeyFate, KeyName, Watcher};
 use crate::heap::Heap;
 use crate::heap::reclaim::FreeStep;
+use crate::keyspace::access::{AccessCounting, AccessStamp};
 use crate::keyspace::copying::Copies;
-use crate::keyspace::entry::{Entry, EntryHeader};
-use crate::keyspace::expiry::Expiration;
+use crate::keyspace::entry::Entry;
+use crate::keyspace::eviction::Searches;
 use crate::keyspace::ops::{Ops, OpsOf};
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
@@ -51,8 +54,10 @@ pub(crate) struct Clock {
     now_ms: i64,
     /// `now_ms` in seconds, as entries have it.
     pub(crate) seconds: u32,
-    /// Whether reads set access clocks.
+    /// Whether commands note accesses.
     touching: bool,
+    /// How accesses are counted, if they are.
+    counting: Option<AccessCounting>,
     /// Keys whose time has come stay for now ([`Keyspace::set_holding_expired`]).
     holding_expired: bool,
 }
@@ -72,7 +77,7 @@ pub struct Keyspace {
     pub(crate) events: Events,
     pub(crate) effects: Effects,
     pub(crate) rng: SplitMix64,
-    expiry: Expiration,
+    searches: Searches,
     copies: Copies,
     /// Kept for its capacity.
     pub(crate) scratch: Vec<u8>,
@@ -114,13 +119,13 @@ impl Keyspace {
             dbs,
             databases: config.databases.clamp(1, DATABASES as u8),
             ops: values.ops,
-            clock: Clock { now_ms: 0, seconds: 0, touching: true, holding_expired: false },
+            clock: Clock { now_ms: 0, seconds: 0, touching: true, counting: None, holding_expired: false },
             limits: config.limits,
             counters: Counters::default(),
             events: Events::default(),
             effects: Effects::default(),
             rng: SplitMix64::new(config.seed.map_or_else(random_u64, Ok)?),
-            expiry: Expiration::default(),
+            searches: Searches::default(),
             copies: Copies::default(),
             scratch: Vec::new(),
         })
@@ -182,7 +187,7 @@ impl Keyspace {
         self.limits
     }
 
-    /// Says whether reads set access clocks (CLIENT NO-TOUCH).
+    /// Says whether commands note accesses (CLIENT NO-TOUCH).
     pub fn set_touching(&mut self, touching: bool) {
         self.clock.touching = touching;
     }
@@ -195,7 +200,7 @@ impl Keyspace {
                 DbStats {
                     keys: roots.keys.count,
                     expires: roots.expires.count,
-                    avg_ttl_ms: self.expiry.avg_ttl_ms[db as usize],
+                    avg_ttl_ms: self.searches.expiry.avg_ttl_ms[db as usize],
                     overhead_bytes: roots.keys.own_bytes() + roots.expires.own_bytes(),
                     expires_overhead_bytes: roots.expires.own_bytes(),
                 }
@@ -207,13 +212,14 @@ impl Keyspace {
             hits: self.counters.hits,
             misses: self.counters.misses,
             expired: self.counters.expired,
+            evicted: self.counters.evicted,
             changes: self.counters.changes,
             reclaim_pending: u64::from(self.heap.reclaim.nodes()),
             arena: self.heap.arena.stats(),
         }
     }
 
-    /// Sets hits, misses and expirations to zero (CONFIG RESETSTAT).
+    /// Sets hits, misses, expirations and evictions to zero (CONFIG RESETSTAT).
     pub fn reset_stats(&mut self) {
         self.counters = Counters { changes: self.counters.changes, ..Counters::default() };
     }
@@ -308,7 +314,19 @@ impl Keyspace {
         }
     }
 
-    /// The entry of a key, to be read: counts, and sets the access clock.
+    /// As [`Keyspace::find`], and notes an access: what writes the header of the entry that is returned writes the stamp, too.
+    #[inline]
+    fn find_to_write(&mut self, db: DbId, key: &[u8], hash: Hash) -> Result<Option<Entry>> {
+        let mut found = self.find(db, key, hash)?;
+        if self.clock.touching
+            && let Some(entry) = &mut found
+        {
+            entry.header.clock = self.stamp_used(AccessStamp::of(entry)).raw();
+        }
+        Ok(found)
+    }
+
+    /// The entry of a key, to be read: counts, and notes an access.
     #[inline]
     pub(crate) fn find_to_read(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
         let found = self.look_up(db, key)?;
@@ -316,7 +334,7 @@ impl Keyspace {
         if self.clock.touching
             && let Some(entry) = &found
         {
-            self.set_clock(entry);
+            self.note_access(entry);
         }
         Ok(found)
     }
@@ -328,22 +346,6 @@ impl Keyspace {
             self.counters.hits += 1;
         } else {
             self.counters.misses += 1;
-        }
-    }
-
-    /// Notes an access. The clock is a hint, so it may stay as it is while a snapshot is open.
-    #[inline]
-    pub(crate) fn set_clock(&mut self, entry: &Entry) {
-        self.set_clock_to(entry, self.clock.seconds);
-    }
-
-    /// Notes when an entry was accessed, as [`Keyspace::set_clock`] does.
-    #[inline]
-    fn set_clock_to(&mut self, entry: &Entry, seconds: u32) {
-        if entry.header.clock != seconds
-            && let Some(header) = self.heap.arena.hint_mut::<EntryHeader>(entry.handle)
-        {
-            header.clock = seconds;
         }
     }
 

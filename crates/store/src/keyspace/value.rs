@@ -95,7 +95,7 @@ pub(crate) struct ValueMut<'a> {
 }
 
 impl Keyspace {
-    /// A key's value of one type, to be read. Counts a hit or a miss, and sets the access clock.
+    /// A key's value of one type, to be read. Counts a hit or a miss, and notes an access.
     #[inline]
     pub(crate) fn open(&mut self, db: DbId, key: &[u8], kind: ValueType) -> Result<Option<ValueRef<'_>>> {
         match check_kind(self.find_to_read(db, key)?, kind)? {
@@ -132,7 +132,7 @@ impl Keyspace {
     #[inline]
     pub(crate) fn open_any_mut<'a>(&'a mut self, db: DbId, key: &'a [u8]) -> Result<ValueMut<'a>> {
         let hash = self.hash(key);
-        let entry = self.find(db, key, hash)?;
+        let entry = self.find_to_write(db, key, hash)?;
         let (changed, members, aside, counted_elsewhere, untold) = (false, 0, false, false, false);
         Ok(ValueMut { keyspace: self, db, key, hash, entry, changed, members, aside, counted_elsewhere, untold })
     }
@@ -148,7 +148,7 @@ impl Keyspace {
         expiry: ExpiryChange,
     ) -> Result<()> {
         let hash = self.hash(key);
-        let found = self.find(db, key, hash)?;
+        let found = self.find_to_write(db, key, hash)?;
         self.put_at(db, (key, hash), found, encoding, bytes, expiry)?;
         self.changed(db, key, true, 1);
         Ok(())
@@ -445,6 +445,9 @@ impl Drop for ValueMut<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed && !self.aside {
+            if let Some(entry) = &self.entry {
+                self.keyspace.set_stamp(entry);
+            }
             let counted = if self.counted_elsewhere { 0 } else { self.members.max(1) };
             if self.untold {
                 self.keyspace.counters.changes += counted;
@@ -475,7 +478,7 @@ impl Keyspace {
         {
             return Ok(false);
         }
-        let header = EntryHeader { value_len: bytes.len() as u32, clock: self.clock.seconds, ..header };
+        let header = EntryHeader { value_len: bytes.len() as u32, ..header };
         let object = self.heap.arena.bytes_mut(entry.handle, 0, total)?;
         object[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         object[offset..].copy_from_slice(bytes);

@@ -1,0 +1,233 @@
+//! Eviction: choosing the key that is to go when memory is short, as Redis does, from samples and a pool of the best candidates of
+//! earlier ones.
+//!
+//! A sample is what lies in some buckets drawn by chance, all of it, so every key has the same chance. What a candidate was worth is
+//! looked at again before it goes: one that was used meanwhile stays. How much is to go is for the server to say, key by key.
+
+use quire_arena::Handle;
+
+use crate::db::DbId;
+use crate::error::Result;
+use crate::events::KeyFate;
+use crate::keyspace::Keyspace;
+use crate::keyspace::access::AccessStamp;
+use crate::keyspace::entry::{EXPIRES, Entry};
+use crate::keyspace::expiry::Expiration;
+use crate::table::TableHead;
+use crate::table::sample::{random_bucket_items, random_item};
+
+/// Candidates that are kept, as many as Redis keeps.
+const POOL: usize = 16;
+/// Most items of a sample, whatever the setting says: a step must be short.
+const MOST_SAMPLES: usize = 64;
+/// Samples taken for one key. Only keys that are used between sample and eviction, or damage, need a second one.
+const TRIES: usize = 64;
+
+/// Which key goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EvictionOrder {
+    /// The one that was not used for the longest time.
+    LeastRecentlyUsed,
+    /// The one that is used least often, among equals the one that was not used for the longest time.
+    LeastFrequentlyUsed,
+    /// The one that expires first. Only for keys that do.
+    FirstToExpire,
+    /// Any.
+    Random,
+}
+
+/// Which keys go, and in which order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EvictionPolicy {
+    /// Which key goes first.
+    pub order: EvictionOrder,
+    /// Keys without a time to live stay.
+    pub only_expiring: bool,
+}
+
+/// A key that may go soon. Handle and hash tell whether it is still there; another key that has taken the place of both is as good.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    db: usize,
+    hash: u32,
+    handle: Handle,
+    rank: u64,
+}
+
+/// The best candidates so far.
+#[derive(Debug, Default)]
+pub(crate) struct CandidatePool {
+    /// By rank, the best one last.
+    best: Vec<Candidate>,
+    /// What their ranks mean.
+    policy: Option<EvictionPolicy>,
+}
+
+impl CandidatePool {
+    fn offer(&mut self, candidate: Candidate) {
+        let is_same = |other: &Candidate| (other.db, other.handle) == (candidate.db, candidate.handle);
+        self.best.retain(|other| !is_same(other));
+        let place = self.best.partition_point(|other| other.rank < candidate.rank);
+        if self.best.len() < POOL {
+            self.best.insert(place, candidate);
+        } else if place > 0 {
+            self.best[..place].rotate_left(1);
+            self.best[place - 1] = candidate;
+        }
+    }
+}
+
+/// How far the searches have come that remove keys.
+#[derive(Debug, Default)]
+pub(crate) struct Searches {
+    /// For keys whose time has come.
+    pub(crate) expiry: Expiration,
+    /// For keys to evict.
+    pub(crate) pool: CandidatePool,
+}
+
+impl Keyspace {
+    /// Deletes the key that the policy has go first, of about `samples` keys that are looked at. False if there is none.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Damaged`].
+    pub fn evict_key(&mut self, policy: EvictionPolicy, samples: usize) -> Result<bool> {
+        if self.searches.pool.policy != Some(policy) {
+            self.searches.pool = CandidatePool { best: Vec::with_capacity(POOL), policy: Some(policy) };
+        }
+        for _ in 0..TRIES {
+            let Some(index) = self.random_db(policy) else { return Ok(false) };
+            if policy.order == EvictionOrder::Random {
+                let table = *self.table_of(index, policy);
+                if let Some(item) = random_item(&self.heap.arena, &table, &mut self.rng)?
+                    && self.evict_if_allowed(index, item)?
+                {
+                    return Ok(true);
+                }
+                continue;
+            }
+            self.sample(index, policy, samples)?;
+            if self.evict_best(policy)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A database; each in proportion to the keys that may go.
+    fn random_db(&mut self, policy: EvictionPolicy) -> Option<usize> {
+        let all = (0..self.dbs.len()).map(|index| self.table_of(index, policy).count).fold(0, u64::saturating_add);
+        let mut left = self.rng.below(all);
+        (0..self.dbs.len()).find(|&index| {
+            let count = self.table_of(index, policy).count;
+            let found = left < count;
+            left = left.saturating_sub(count);
+            found
+        })
+    }
+
+    fn table_of(&self, index: usize, policy: EvictionPolicy) -> &TableHead {
+        let roots = &self.dbs[index];
+        if policy.only_expiring { &roots.expires } else { &roots.keys }
+    }
+
+    /// Offers the keys of some buckets to the pool.
+    fn sample(&mut self, index: usize, policy: EvictionPolicy, samples: usize) -> Result<()> {
+        let table = *self.table_of(index, policy);
+        let mut items = std::mem::take(&mut self.heap.reclaim.batch);
+        let wanted = samples.clamp(1, MOST_SAMPLES);
+        let found = random_bucket_items(&self.heap.arena, &table, &mut self.rng, wanted, &mut items);
+        items.iter().for_each(|&item| self.heap.arena.prefetch(item));
+        for &item in &items {
+            // What is damaged is passed over: others can go.
+            if let Ok(entry) = Entry::read(&self.heap.arena, item)
+                && let Ok(rank) = self.rank(&entry, policy.order)
+            {
+                let candidate = Candidate { db: index, hash: entry.header.hash, handle: item, rank };
+                self.searches.pool.offer(candidate);
+            }
+        }
+        items.clear();
+        self.heap.reclaim.batch = items;
+        found
+    }
+
+    /// What a key is worth to eviction: the one with the highest number goes first. Only an access or another time to live lowers it.
+    fn rank(&self, entry: &Entry, order: EvictionOrder) -> Result<u64> {
+        let (stamp, now_seconds) = (AccessStamp::of(entry), self.clock.seconds);
+        // The instant of the last access, not the time since: it stays true while the candidate waits.
+        let last_access = now_seconds.saturating_sub(stamp.idle_seconds(now_seconds));
+        let age = u64::from(u32::MAX - last_access);
+        Ok(match order {
+            EvictionOrder::LeastRecentlyUsed => age,
+            EvictionOrder::LeastFrequentlyUsed => {
+                u64::from(u8::MAX - stamp.count_now(now_seconds, self.decay_minutes())) << 32 | age
+            }
+            EvictionOrder::FirstToExpire => {
+                let at_ms = entry.expiry(&self.heap.arena)?.unwrap_or(i64::MAX);
+                u64::MAX - at_ms.max(0) as u64
+            }
+            EvictionOrder::Random => 0,
+        })
+    }
+
+    /// Deletes the best candidate that is still there and still as good as it was.
+    fn evict_best(&mut self, policy: EvictionPolicy) -> Result<bool> {
+        while let Some(candidate) = self.searches.pool.best.pop() {
+            let Candidate { db, hash, handle, rank } = candidate;
+            let known = self.dbs[db].keys.tag_of(&self.heap.arena, hash, handle);
+            if !known.is_ok_and(|tag| tag.is_some()) {
+                continue;
+            }
+            let Ok(entry) = Entry::read(&self.heap.arena, handle) else { continue };
+            let is_allowed = !policy.only_expiring || entry.has(EXPIRES);
+            if is_allowed
+                && self.rank(&entry, policy.order).is_ok_and(|now| now >= rank)
+                && self.evict_if_allowed(db, handle)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Deletes a key, unless a copy of it is being made, which would begin again, or it is not known what it holds.
+    fn evict_if_allowed(&mut self, index: usize, item: Handle) -> Result<bool> {
+        let db = DbId(index as u8);
+        let entry = Entry::read(&self.heap.arena, item)?;
+        let key = entry.key(&self.heap.arena)?;
+        if entry.encoding().is_err() || self.copy_source().is_some_and(|source| source == key) {
+            return Ok(false);
+        }
+        let told = self.events.heard() || self.effects.notes_expired();
+        let key = told.then(|| key.to_vec());
+        self.delete_entry(db, entry)?;
+        self.counters.evicted += 1;
+        if let Some(key) = key {
+            self.effects.note_expired(db, &key);
+            self.events.emit(db, &key, KeyFate::Evicted);
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_keeps_the_best_and_knows_each_once() {
+        let mut pool = CandidatePool::default();
+        for number in 1..=40u32 {
+            let rank = u64::from(number * 7 % 41);
+            pool.offer(Candidate { db: 0, hash: number, handle: Handle::from_raw(number), rank });
+        }
+        let ranks: Vec<u64> = pool.best.iter().map(|candidate| candidate.rank).collect();
+        assert_eq!(ranks, (25..=40).collect::<Vec<u64>>());
+        let best = pool.best[POOL - 1];
+        pool.offer(Candidate { rank: 30, ..best });
+        let ranks: Vec<u64> = pool.best.iter().map(|candidate| candidate.rank).collect();
+        assert_eq!((ranks.len(), ranks.iter().filter(|&&rank| rank == 30).count()), (POOL, 2));
+        assert_eq!(ranks.last(), Some(&39));
+    }
+}
