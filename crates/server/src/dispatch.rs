@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::client::{CloseState, CommandId, MultiState, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::ExecutedCommand;
+use crate::eviction;
 use crate::latency;
 use crate::log_writer::LOST;
 use crate::monitor;
@@ -219,13 +220,8 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     if ctx.server.config.read_only && flags & WRITE != 0 {
         return Some(CmdError::fixed(READONLY));
     }
-    let limit = ctx.server.config.maxmemory_bytes;
-    if limit > 0 && flags & DENYOOM != 0 {
-        let used_bytes = ctx.server.memory_bytes(ctx.store);
-        // A copy that was admitted isn't refused for the memory that it has taken itself; all other requests are.
-        if used_bytes > limit && used_bytes.saturating_sub(ctx.store.copied_bytes(ctx.client.id)) > limit {
-            return Some(CmdError::OUT_OF_MEMORY);
-        }
+    if flags & DENYOOM != 0 && eviction::lacks_room(ctx, flags) {
+        return Some(CmdError::OUT_OF_MEMORY);
     }
     if !ctx.server.writes_stopped || flags & WRITE == 0 {
         return None;

@@ -144,8 +144,8 @@ fn memory(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("arena_max_bytes", arena.max_bytes);
     let total = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
     text.bytes("total_system_memory", total);
-    text.bytes("maxmemory", source.server.config.maxmemory_bytes);
-    text.field("maxmemory_policy", &source.server.config.maxmemory_policy);
+    text.bytes("maxmemory", source.server.config.maxmemory.limit_bytes);
+    text.field("maxmemory_policy", source.server.config.maxmemory.policy_name());
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", arena.fragmentation()));
     text.field("mem_fragmentation_bytes", arena.backed_bytes().saturating_sub(arena.allocated_bytes));
     text.field("mem_clients_slaves", 0);
@@ -329,8 +329,11 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("sync_partial_err", 0);
     text.field("expired_keys", store.expired);
     text.field("expire_cycle_cpu_milliseconds", stats.expire_cycle_us / 1000);
-    text.field("evicted_keys", 0);
+    text.field("evicted_keys", store.evicted);
     text.field("evicted_clients", stats.clients_evicted);
+    let (exceeded_now, exceeded) = source.server.steps.eviction.exceeded(source.server.clock.now);
+    text.field("total_eviction_exceeded_time", exceeded.as_millis());
+    text.field("current_eviction_exceeded_time", exceeded_now.as_millis());
     text.field("keyspace_hits", store.hits);
     text.field("keyspace_misses", store.misses);
     for (name, kind) in [

@@ -23,6 +23,8 @@ pub mod durations;
 pub mod effects;
 pub mod error;
 pub mod event_classes;
+pub mod eviction;
+pub mod eviction_state;
 pub mod file_identity;
 pub mod geohash;
 pub mod glob;

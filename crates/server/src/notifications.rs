@@ -7,7 +7,9 @@ use quire_store::{KeyEvent, KeyFate, Store};
 
 use crate::args::Args;
 use crate::ctx::Ctx;
-use crate::event_classes::{EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STREAM, STRING, ZSET};
+use crate::event_classes::{
+    EVICTED, EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STREAM, STRING, ZSET,
+};
 use crate::registry::Command;
 use crate::state::ServerState;
 
@@ -160,7 +162,7 @@ fn set(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 fn got(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     let at = about(events, args.at(1), 0);
     let name = match events[at].fate {
-        KeyFate::Gone | KeyFate::Expired => "del",
+        KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted => "del",
         KeyFate::Changed if has_option(args, 2, &["PERSIST"]) => "persist",
         KeyFate::Changed => "expire",
     };
@@ -224,7 +226,7 @@ fn element_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     told
 }
 
-/// Tells what the command that has just run did to keys, and which have expired meanwhile.
+/// Tells what the command that has just run did to keys, and which have expired meanwhile. None is evicted while a command runs.
 #[cold]
 pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
     let events = ctx.store.take_key_events();
@@ -238,7 +240,7 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
             }
             Some(Replaced(class, name)) => told.extend(changed().map(|(index, event)| match event.fate {
                 KeyFate::Changed => (class, name, index),
-                KeyFate::Gone | KeyFate::Expired => (GENERIC, "del", index),
+                KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted => (GENERIC, "del", index),
             })),
             Some(By(name)) => told.extend(name(ctx.args, &events)),
             Some(Untold) | None => {}
@@ -247,12 +249,16 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
     send_all(ctx.server, &told, &events);
 }
 
-/// Tells which keys have expired with no command running.
+/// Tells which keys have expired or were evicted with no command running.
 #[cold]
-pub fn tell_expired(store: &mut Store, state: &mut ServerState) {
+pub fn tell_gone(store: &mut Store, state: &mut ServerState) {
     let events = store.take_key_events();
-    let expired = events.iter().enumerate().filter(|(_, event)| event.fate == KeyFate::Expired);
-    let told: Vec<Told> = expired.map(|(index, _)| (EXPIRED, "expired", index)).collect();
+    let gone = events.iter().enumerate().filter_map(|(index, event)| match event.fate {
+        KeyFate::Expired => Some((EXPIRED, "expired", index)),
+        KeyFate::Evicted => Some((EVICTED, "evicted", index)),
+        KeyFate::Changed | KeyFate::Gone => None,
+    });
+    let told: Vec<Told> = gone.collect();
     send_all(state, &told, &events);
 }
 

@@ -12,6 +12,7 @@ use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
+use crate::eviction_state::EvictionState;
 use crate::latency::LatencyMonitor;
 use crate::leftover_logs::LeftoverLogs;
 use crate::lock_file::SharedLock;
@@ -125,6 +126,15 @@ pub struct ShutdownState {
     pub fault: Option<String>,
 }
 
+/// What is done in steps between commands, as far as the store does not know it.
+#[derive(Default, Debug)]
+pub struct StepState {
+    /// All of it waits (DEBUG PAUSE-CRON).
+    pub paused: bool,
+    /// Room is made for data that has outgrown `maxmemory`.
+    pub eviction: EvictionState,
+}
+
 /// What is recorded of slow commands and of latency spikes.
 #[derive(Default, Debug)]
 pub struct Monitoring {
@@ -157,8 +167,8 @@ pub struct ServerState {
     pub effects: Effects,
     /// Whether and why the server is to end.
     pub ending: ShutdownState,
-    /// What is done in steps between commands waits (DEBUG PAUSE-CRON).
-    pub steps_paused: bool,
+    /// What is done in steps between commands.
+    pub steps: StepState,
     /// What the program around offers.
     pub hooks: ServerHooks,
     /// How this run of the server is known to others.
@@ -189,7 +199,7 @@ impl ServerState {
             log_state: LogState::default(),
             effects: Effects::default(),
             ending: ShutdownState::default(),
-            steps_paused: false,
+            steps: StepState::default(),
             hooks: ServerHooks::default(),
             instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None, tls: None, metrics: None },
             clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
@@ -209,8 +219,8 @@ impl ServerState {
     pub fn client_memory_limit_bytes(&self) -> u64 {
         match self.config.maxmemory_clients {
             ClientMemory::Bytes(bytes) => bytes,
-            ClientMemory::Percent(percent) if self.config.maxmemory_bytes > 0 => {
-                (u128::from(self.config.maxmemory_bytes) * u128::from(percent) / 100) as u64
+            ClientMemory::Percent(percent) if self.config.maxmemory.limit_bytes > 0 => {
+                (u128::from(self.config.maxmemory.limit_bytes) * u128::from(percent) / 100) as u64
             }
             ClientMemory::Automatic | ClientMemory::Percent(_) => self.clients.automatic_limit_bytes(),
         }

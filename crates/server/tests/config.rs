@@ -20,7 +20,18 @@ fn settings_are_found_by_pattern() {
     let mut client = server.client();
     let reply = client.call("CONFIG GET max* timeout MAXCLIENTS");
     let names: Vec<String> = reply.items().iter().step_by(2).map(Value::text).collect();
-    assert_eq!(names, ["timeout", "maxclients", "maxmemory-clients", "maxmemory", "maxmemory-policy"]);
+    assert_eq!(
+        names,
+        [
+            "timeout",
+            "maxclients",
+            "maxmemory-clients",
+            "maxmemory",
+            "maxmemory-policy",
+            "maxmemory-samples",
+            "maxmemory-eviction-tenacity"
+        ]
+    );
     assert_eq!(client.call("CONFIG GET nosuch"), Value::Array(vec![]));
     assert_eq!(get(&mut client, "hash-max-ziplist-entries"), "128");
     for name in

@@ -31,7 +31,7 @@ pub use error::{OpenError, Result, StoreError};
 pub use events::{KeyEvent, KeyFate};
 pub use keyspace::access::AccessCounting;
 pub use keyspace::copying::{CopyProgress, CopyStep};
-pub use keyspace::eviction::{EvictionOrder, EvictionPolicy};
+pub use keyspace::eviction::{EvictionOrder, EvictionPolicy, evict_key};
 pub use keyspace::expiry::ExpireSummary;
 pub use keyspace::stats::{DbStats, StoreStats};
 pub use keyspace::{Keyspace, Prefetched, STRING_MAX_BYTES};

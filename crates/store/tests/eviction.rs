@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use quire_rng::SplitMix64;
 use quire_rng::zipf::{RankPermutation, Zipf};
 use quire_store::{
-    AccessCounting, DbId, EvictionOrder, EvictionPolicy, ExpiryChange, KeyFate, Store, StoreConfig, set, string,
+    AccessCounting, DbId, EvictionOrder, EvictionPolicy, ExpiryChange, KeyFate, Store, StoreConfig, evict_key, set,
+    string,
 };
 
 const DB: DbId = DbId(0);
@@ -37,7 +38,7 @@ fn put(store: &mut Store, db: DbId, key: &str, expiry_ms: Option<i64>) {
 fn evicted(store: &mut Store, policy: EvictionPolicy, count: usize) -> Vec<String> {
     store.set_noting_key_events(true);
     for _ in 0..count {
-        assert!(store.evict_key(policy, ALL).unwrap());
+        assert!(evict_key(store, policy, ALL).unwrap());
     }
     let events = store.take_key_events();
     assert!(events.iter().all(|event| event.fate == KeyFate::Evicted));
@@ -82,7 +83,7 @@ fn the_key_goes_first_that_expires_first() {
     put(&mut store, DB, "stays", None);
     let policy = EvictionPolicy { order: FirstToExpire, only_expiring: true };
     assert_eq!(evicted(&mut store, policy, 5), ["key:1", "key:3", "key:5", "key:7", "key:9"]);
-    assert!(!store.evict_key(policy, SAMPLES).unwrap(), "a key without a time to live never goes");
+    assert!(!evict_key(&mut store, policy, SAMPLES).unwrap(), "a key without a time to live never goes");
     assert!(store.exists(DB, b"stays").unwrap());
 }
 
@@ -125,7 +126,7 @@ fn what_goes_is_told_to_the_log_and_to_watchers() {
     store.set_noting_expired(true);
     put(&mut store, DbId(3), "key", None);
     store.watch(7, DbId(3), b"key");
-    assert!(store.evict_key(ALL_LRU, SAMPLES).unwrap());
+    assert!(evict_key(&mut store, ALL_LRU, SAMPLES).unwrap());
     assert_eq!(store.take_expired(), [(DbId(3), Box::from(&b"key"[..]))]);
     assert_eq!(store.take_touched(), [7]);
 }
@@ -139,7 +140,7 @@ fn a_large_value_goes_at_once_and_its_memory_in_steps() {
     }
     drop(large);
     let full_bytes = store.arena().stats().allocated_bytes;
-    assert!(store.evict_key(ALL_LRU, SAMPLES).unwrap());
+    assert!(evict_key(&mut store, ALL_LRU, SAMPLES).unwrap());
     assert!(store.arena().stats().allocated_bytes > full_bytes * 9 / 10, "nothing was freed by then");
     assert_eq!(store.stats().reclaim_pending, 1);
     while store.reclaim_step(512).unwrap() > 0 {}
@@ -153,7 +154,11 @@ fn a_read_while_a_snapshot_is_open_changes_no_page() {
     store.set_now_ms(START_MS + 60_000);
     let snapshot = store.arena_mut().cut().unwrap();
     assert!(string::get(&mut store, DB, b"key").unwrap().is_some());
-    assert_eq!(store.idle_seconds(DB, b"key").unwrap(), Some(60), "not noted, since that would cost a copy of the page");
+    assert_eq!(
+        store.idle_seconds(DB, b"key").unwrap(),
+        Some(60),
+        "not noted, since that would cost a copy of the page"
+    );
     drop(snapshot);
     assert!(store.arena_mut().try_finish());
     assert!(string::get(&mut store, DB, b"key").unwrap().is_some());
@@ -227,7 +232,7 @@ proptest! {
                 Step::Evict(policy) => {
                     store.take_key_events();
                     let may_go = model.values().any(|&expires| expires || !policy.only_expiring);
-                    prop_assert_eq!(store.evict_key(policy, SAMPLES).unwrap(), may_go, "{:?}", policy);
+                    prop_assert_eq!(evict_key(&mut store, policy, SAMPLES).unwrap(), may_go, "{:?}", policy);
                     let events = store.take_key_events();
                     prop_assert_eq!(events.len(), usize::from(may_go));
                     for event in events {
@@ -300,7 +305,7 @@ fn hit_ratios(policy: EvictionPolicy, scans: bool) -> (f64, f64) {
         if !hit {
             put(&mut store, DB, &name, None);
             while store.len(DB) > ROOM {
-                assert!(store.evict_key(policy, SAMPLES).unwrap());
+                assert!(evict_key(&mut store, policy, SAMPLES).unwrap());
             }
         }
         let exact_hit = exact.hits(key);

@@ -7,6 +7,7 @@ use crate::cloning;
 use crate::config::table::{self, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
+use crate::eviction;
 use crate::file_identity::is_same_directory;
 use crate::glob::Glob;
 use crate::lock_file::{self, SharedLock};
@@ -221,6 +222,10 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             "notify-keyspace-events" => {
                 ctx.store.set_noting_key_events(server.config.notify_keyspace_events.any());
             }
+            "maxmemory" | "maxmemory-policy" => eviction::limit_changed(ctx.store, server),
+            "lfu-log-factor" | "lfu-decay-time" => {
+                ctx.store.set_access_counting(server.config.maxmemory.access_counting())
+            }
             "slowlog-max-len" => server.monitoring.slowlog.shorten(server.config.slowlog_max_len as usize),
             "loglevel" => {
                 if let Some(set) = &server.hooks.set_log_level {
@@ -243,6 +248,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
 /// CONFIG RESETSTAT
 pub fn resetstat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.server.stats.reset();
+    ctx.server.steps.eviction.reset_stats();
     ctx.store.reset_stats();
     ctx.reply.ok();
     Ok(())

@@ -85,7 +85,7 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// Redis' name of what is looked after from time to time.
 fn pause_steps(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    ctx.server.steps_paused = ctx.args.int(2)? != 0;
+    ctx.server.steps.paused = ctx.args.int(2)? != 0;
     ctx.reply.ok();
     Ok(())
 }

@@ -9,6 +9,10 @@ use crate::cmd::databases::db_of;
 use crate::ctx::{CmdError, Ctx};
 
 const SAME: CmdError = CmdError::fixed("ERR source and destination objects are the same");
+const NO_LRU: CmdError = CmdError::fixed(
+    "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at \
+     runtime LRU and LFU data will take some time to adjust.",
+);
 const NO_LFU: CmdError = CmdError::fixed(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
      policies at runtime LRU and LFU data will take some time to adjust.",
@@ -143,16 +147,23 @@ pub fn object_encoding(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// OBJECT FREQ key
 pub fn object_freq(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    if encoding_of(ctx)?.is_some() {
+    let exists = encoding_of(ctx)?.is_some();
+    if exists && ctx.server.config.maxmemory.access_counting().is_none() {
         return Err(NO_LFU);
     }
-    ctx.reply.null();
+    match ctx.store.access_count(ctx.client.db, ctx.args.at(2))? {
+        Some(count) => ctx.reply.int(i64::from(count)),
+        None => ctx.reply.null(),
+    }
     Ok(())
 }
 
 /// OBJECT IDLETIME key
 pub fn object_idletime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    encoding_of(ctx)?;
+    let exists = encoding_of(ctx)?.is_some();
+    if exists && ctx.server.config.maxmemory.access_counting().is_some() {
+        return Err(NO_LRU);
+    }
     match ctx.store.idle_seconds(ctx.client.db, ctx.args.at(2))? {
         Some(seconds) => ctx.reply.int(seconds as i64),
         None => ctx.reply.null(),

@@ -8,10 +8,12 @@ use crate::event_classes::NotifyClasses;
 
 pub mod directive;
 pub mod file;
+mod maxmemory;
 pub mod table;
 mod tls;
 pub mod value;
 
+pub use maxmemory::{MaxMemory, POLICIES as EVICTION_POLICIES};
 pub use tls::{TlsClients, TlsSettings};
 pub use value::{
     AppendSync, ClientMemory, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveIoPriority, SaveRule,
@@ -119,8 +121,7 @@ pub struct Config {
     pub appendfsync: AppendSync,
     pub log_max_bytes: u64,
     pub log_segment_bytes: u64,
-    pub maxmemory_bytes: u64,
-    pub maxmemory_policy: String,
+    pub maxmemory: MaxMemory,
     pub limits: quire_store::EncodingLimits,
     pub lazyfree: LazyFree,
     /// As Redis has it; nodes are never compressed.
@@ -197,8 +198,7 @@ impl Config {
             appendfsync: AppendSync::EverySecond,
             log_max_bytes: 0,
             log_segment_bytes: 0,
-            maxmemory_bytes: 0,
-            maxmemory_policy: String::new(),
+            maxmemory: MaxMemory::default(),
             limits: quire_store::EncodingLimits::default(),
             lazyfree: LazyFree::default(),
             list_compress_depth: 0,
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_is_said() {
         let mut config = Config::default();
-        for (name, value) in [("io-threads", "4"), ("maxmemory-policy", "allkeys-lru"), ("daemonize", "yes")] {
+        for (name, value) in [("io-threads", "4"), ("daemonize", "yes")] {
             let error = config.set(name, value).unwrap_err().to_string();
             assert!(error.contains("not"), "{error}");
         }

@@ -9,14 +9,13 @@ use quire_store::{EncodingLimit, declared_limits};
 use super::Config;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
+use super::maxmemory;
 use super::tls;
 use super::value::{self, RejectReason};
 
 const FIXED: bool = false;
 const MUTABLE: bool = true;
 const MAX_INT: i64 = i32::MAX as i64;
-/// What handles can name, so where an arena ends.
-const MOST_DATA_BYTES: u64 = 64 << 30;
 /// Offsets into an input buffer have 32 bits.
 const MAX_QUERY_BYTES: u64 = (4 << 30) - (1 << 20);
 
@@ -356,35 +355,6 @@ static OWN: &[Directive] = &[
             Ok(())
         }
     ),
-    directive!(
-        "maxmemory",
-        "0",
-        MUTABLE,
-        "Bytes of data beyond which writes that need memory are refused; at most 64gb, where an arena ends, which 0 means, too.",
-        |c| c.maxmemory_bytes.to_string(),
-        |c, v| {
-            let bytes = value::memory(v, 0, u64::MAX)?;
-            if bytes > MOST_DATA_BYTES {
-                return Err("argument must be at most 64gb, where an arena ends".into());
-            }
-            c.maxmemory_bytes = bytes;
-            Ok(())
-        }
-    ),
-    directive!(
-        "maxmemory-policy",
-        "noeviction",
-        MUTABLE,
-        "What to do at maxmemory; only noeviction.",
-        |c| c.maxmemory_policy.clone(),
-        |c, v| {
-            if !v.eq_ignore_ascii_case("noeviction") {
-                return Err("evicting keys is not supported yet, only noeviction is".into());
-            }
-            c.maxmemory_policy = "noeviction".to_owned();
-            Ok(())
-        }
-    ),
     flag!(
         "lazyfree-lazy-user-flush",
         "no",
@@ -521,7 +491,7 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    OWN.iter().chain(tls::DIRECTIVES).chain(LIMITS.iter())
+    OWN.iter().chain(tls::DIRECTIVES).chain(maxmemory::DIRECTIVES).chain(LIMITS.iter())
 }
 
 /// The directive of this name or alias.

@@ -173,7 +173,8 @@ impl Engine {
     }
 
     pub(super) fn wants_step(&self) -> bool {
-        (self.steps_left || self.worker.store.has_copy_step()) && !self.worker.state.steps_paused
+        let steps = &self.worker.state.steps;
+        (self.steps_left || steps.eviction.is_running() || self.worker.store.has_copy_step()) && !steps.paused
     }
 
     fn has_unfinished(&self) -> bool {

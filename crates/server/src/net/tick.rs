@@ -1,4 +1,4 @@
-//! What is looked after from time to time: expired keys, memory to give back, idle clients, saves, figures. Work that
+//! What is looked after from time to time: expired keys, keys to evict, memory to give back, idle clients, saves, figures. Work that
 //! could take long is done in steps between requests, each of them short.
 
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use quire_store::CopyStep;
 use super::engine::Engine;
 use crate::client::ClientClass;
 use crate::clients::Slot;
+use crate::eviction;
 use crate::notifications;
 use crate::persistence;
 
@@ -41,6 +42,7 @@ impl Engine {
         state.stats.output_rate.sample(output, now_ms);
         let touched = self.worker.store.take_touched();
         state.mark_touched(&touched, 0);
+        eviction::look(&mut self.worker.store, state);
         self.steps_left = true;
         if self.wants_step() {
             self.step(now);
@@ -81,8 +83,9 @@ impl Engine {
             }
         };
         if store.has_key_events() {
-            notifications::tell_expired(store, &mut self.worker.state);
+            notifications::tell_gone(store, &mut self.worker.state);
         }
+        more |= eviction::step(store, &mut self.worker.state);
         match store.copy_step(COPY_BUDGET) {
             Ok(step) => more |= step == CopyStep::More,
             Err(error) => tracing::error!(%error, "cannot copy a key"),

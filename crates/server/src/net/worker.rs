@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::resp::parser::{ParseOutcome, ProtocolError};
 use crate::resp::{Reply, RequestBatch, RequestLimits, parse};
 use crate::state::ServerState;
-use crate::table::{NEVER_PAUSED, RUNS_QUEUED, WRITE};
+use crate::table::{DENYOOM, NEVER_PAUSED, RUNS_QUEUED, WRITE};
 
 /// Requests that are read ahead.
 const BATCH: usize = 64;
@@ -55,6 +55,7 @@ impl Worker {
     pub fn new(mut store: Store, state: ServerState, registry: &'static Registry) -> Self {
         store.set_holding_expired(state.holds_expired());
         store.set_noting_key_events(state.config.notify_keyspace_events.any());
+        store.set_access_counting(state.config.maxmemory.access_counting());
         Self {
             store,
             state,
@@ -263,7 +264,9 @@ impl Worker {
         {
             // A client for which a copy is made has come this far before, and others wait for the copy's end.
             Some(BlockReason::Output)
-        } else if self.state.clock.command_start.saturating_duration_since(began) > SHARE {
+        } else if self.state.clock.command_start.saturating_duration_since(began) > SHARE
+            || self.state.steps.eviction.is_crowded() && self.waits_for_room(command, connection)
+        {
             Some(BlockReason::Turn)
         } else {
             None
@@ -274,6 +277,12 @@ impl Worker {
     fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
         let exempt = command.is_some_and(|id| self.registry.command(id).spec.has(NEVER_PAUSED));
         self.state.is_paused(self.writes(command, connection)) && !exempt
+    }
+
+    /// Whether a command needs memory that the steps of eviction have to free first.
+    #[cold]
+    fn waits_for_room(&self, command: Option<CommandId>, connection: &Connection) -> bool {
+        !self.state.steps.paused && self.has_flag(command, connection, DENYOOM)
     }
 
     /// Whether writes are to be held is looked at anew.
@@ -317,9 +326,14 @@ impl Worker {
     /// Whether a command may change data: itself, or as the end of a transaction that does.
     #[cold]
     fn writes(&self, command: Option<CommandId>, connection: &Connection) -> bool {
+        self.has_flag(command, connection, WRITE)
+    }
+
+    /// Whether a command has a flag: itself, or as the end of a transaction of which a command has it.
+    fn has_flag(&self, command: Option<CommandId>, connection: &Connection, flag: u32) -> bool {
         let spec = command.map(|id| self.registry.command(id).spec);
-        spec.is_some_and(|spec| spec.has(WRITE))
-            || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & WRITE != 0)
+        spec.is_some_and(|spec| spec.has(flag))
+            || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & flag != 0)
                 && spec.is_some_and(|spec| spec.has(RUNS_QUEUED))
     }
 

@@ -196,9 +196,11 @@ const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: 
 
 static OBJECT: &[CommandSpec] = &[
     about_value("encoding", keys::object_encoding, "Tells how a value is stored."),
-    about_value("freq", keys::object_freq, "Tells how often a key is used, where that is counted.")
-        .group(CommandGroup::Generic, "4.0.0", O_1)
-        .differs("Never counted, as there is no eviction policy that needs it."),
+    about_value("freq", keys::object_freq, "Tells how often a key is used, where that is counted.").group(
+        CommandGroup::Generic,
+        "4.0.0",
+        O_1,
+    ),
     generic(CommandSpec::new("help", 2, help), "6.2.0", O_1)
         .flags(LOADING | STALE)
         .summary("Tells what the subcommands are."),

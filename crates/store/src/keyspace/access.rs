@@ -8,8 +8,6 @@
 
 use quire_rng::SplitMix64;
 
-use crate::db::DbId;
-use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::{Entry, EntryHeader};
 
@@ -27,6 +25,26 @@ pub struct AccessCounting {
     pub log_factor: u32,
     /// A counter falls by one in so many minutes without an access; 0 means never (`lfu-decay-time`).
     pub decay_minutes: u32,
+}
+
+/// What time it is for keys.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    pub(super) now_ms: i64,
+    /// `now_ms` in seconds, as entries have it.
+    pub(crate) seconds: u32,
+    /// Whether commands note accesses.
+    pub(super) touching: bool,
+    /// How accesses are counted, if they are.
+    pub(super) counting: Option<AccessCounting>,
+    /// Keys whose time has come stay for now ([`Keyspace::set_holding_expired`]).
+    pub(super) holding_expired: bool,
+}
+
+impl Clock {
+    pub(super) fn decay_minutes(&self) -> u32 {
+        self.counting.map_or(0, |counting| counting.decay_minutes)
+    }
 }
 
 /// When and how often a key was used.
@@ -91,82 +109,37 @@ impl AccessStamp {
     }
 }
 
-impl Keyspace {
-    /// Says how accesses are counted, if they are: `None` as long as no policy of eviction needs it.
-    pub fn set_access_counting(&mut self, counting: Option<AccessCounting>) {
-        self.clock.counting = counting;
+/// The stamp of a key after an access to it now.
+#[inline]
+pub(super) fn stamp_used(keyspace: &mut Keyspace, stamp: AccessStamp) -> AccessStamp {
+    let seconds = keyspace.clock.seconds;
+    match keyspace.clock.counting {
+        None => stamp.at(seconds),
+        Some(counting) => stamp.counted(seconds, counting, &mut keyspace.rng),
     }
+}
 
-    /// The stamp of a key after an access to it now.
-    #[inline]
-    pub(crate) fn stamp_used(&mut self, stamp: AccessStamp) -> AccessStamp {
-        match self.clock.counting {
-            None => stamp.at(self.clock.seconds),
-            Some(counting) => stamp.counted(self.clock.seconds, counting, &mut self.rng),
-        }
+/// Notes an access, if that costs no copy of a page.
+#[inline]
+pub(super) fn note_access(keyspace: &mut Keyspace, entry: &Entry) {
+    let stamp = stamp_used(keyspace, AccessStamp::of(entry));
+    if stamp.raw() != entry.header.clock {
+        set_stamp(keyspace, &Entry { header: EntryHeader { clock: stamp.raw(), ..entry.header }, ..*entry });
     }
+}
 
-    /// Notes an access, if that costs no copy of a page.
-    #[inline]
-    pub(crate) fn note_access(&mut self, entry: &Entry) {
-        let stamp = self.stamp_used(AccessStamp::of(entry));
-        if stamp.raw() != entry.header.clock
-            && let Some(header) = self.heap.arena.hint_mut::<EntryHeader>(entry.handle)
-        {
-            header.clock = stamp.raw();
-        }
-    }
+/// Has an entry look as if it was last accessed so many seconds ago.
+pub(super) fn set_idle(keyspace: &mut Keyspace, entry: &Entry, idle_s: u64) {
+    let idle_s = idle_s.min(u64::from(SECONDS - SET_BACK_SECONDS)) as u32;
+    let stamp = AccessStamp::of(entry).at(keyspace.clock.seconds.wrapping_sub(idle_s));
+    set_stamp(keyspace, &Entry { header: EntryHeader { clock: stamp.raw(), ..entry.header }, ..*entry });
+}
 
-    /// Writes the stamp of an entry that [`Keyspace::find_to_write`] has found, and whose page was changed, but perhaps not its header.
-    #[inline]
-    pub(crate) fn set_stamp(&mut self, entry: &Entry) {
-        if let Some(header) = self.heap.arena.hint_mut::<EntryHeader>(entry.handle) {
-            header.clock = entry.header.clock;
-        }
-    }
-
-    /// Has an entry look as if it was last accessed so many seconds ago.
-    pub(crate) fn set_idle(&mut self, entry: &Entry, idle_s: u64) {
-        let idle_s = idle_s.min(u64::from(SECONDS - SET_BACK_SECONDS)) as u32;
-        let stamp = AccessStamp::of(entry).at(self.clock.seconds.wrapping_sub(idle_s));
-        if let Some(header) = self.heap.arena.hint_mut::<EntryHeader>(entry.handle) {
-            header.clock = stamp.raw();
-        }
-    }
-
-    /// Notes an access to a key, even where reads don't.
-    ///
-    /// # Errors
-    /// As [`Keyspace::exists`].
-    pub fn touch(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
-        let found = self.look_up(db, key)?;
-        self.count_read(found.is_some());
-        if let Some(entry) = &found {
-            self.note_access(entry);
-        }
-        Ok(found.is_some())
-    }
-
-    /// Seconds since a key was last accessed.
-    ///
-    /// # Errors
-    /// As [`Keyspace::exists`].
-    pub fn idle_seconds(&self, db: DbId, key: &[u8]) -> Result<Option<u64>> {
-        let found = self.peek_entry(db, key)?;
-        Ok(found.map(|entry| u64::from(AccessStamp::of(&entry).idle_seconds(self.clock.seconds))))
-    }
-
-    /// What a key's counter of accesses says.
-    ///
-    /// # Errors
-    /// As [`Keyspace::exists`].
-    pub fn access_count(&self, db: DbId, key: &[u8]) -> Result<Option<u8>> {
-        let found = self.peek_entry(db, key)?;
-        Ok(found.map(|entry| AccessStamp::of(&entry).count_now(self.clock.seconds, self.decay_minutes())))
-    }
-
-    pub(crate) fn decay_minutes(&self) -> u32 {
-        self.clock.counting.map_or(0, |counting| counting.decay_minutes)
+/// Writes the stamp of an entry that was looked up to be written to, and whose page was changed, but perhaps not its header.
+#[inline]
+pub(super) fn set_stamp(keyspace: &mut Keyspace, entry: &Entry) {
+    if let Some(header) = keyspace.heap.arena.hint_mut::<EntryHeader>(entry.handle) {
+        header.clock = entry.header.clock;
     }
 }
 

@@ -58,7 +58,7 @@ impl Keyspace {
     /// [`StoreError::Damaged`], [`StoreError::NoSuchDb`].
     pub fn set_idle_seconds(&mut self, db: DbId, key: &[u8], idle_s: u64) -> Result<bool> {
         let Some(entry) = self.peek_entry(db, key)? else { return Ok(false) };
-        self.set_idle(&entry, idle_s);
+        access::set_idle(self, &entry, idle_s);
         Ok(true)
     }
 }

@@ -334,12 +334,7 @@ fn relocate(
 }
 
 fn reshaped(entry: &Entry, layout: &EntryLayout, flags: u8) -> EntryHeader {
-    EntryHeader {
-        encoding: layout.encoding as u8,
-        flags,
-        value_len: layout.value_len as u32,
-        ..entry.header
-    }
+    EntryHeader { encoding: layout.encoding as u8, flags, value_len: layout.value_len as u32, ..entry.header }
 }
 
 fn write_fixed(keyspace: &mut Keyspace, entry: &Entry, layout: &EntryLayout) -> Result<()> {

@@ -86,129 +86,127 @@ pub(crate) struct Searches {
     pub(crate) pool: CandidatePool,
 }
 
-impl Keyspace {
-    /// Deletes the key that the policy has go first, of about `samples` keys that are looked at. False if there is none.
-    ///
-    /// # Errors
-    /// [`crate::StoreError::Damaged`].
-    pub fn evict_key(&mut self, policy: EvictionPolicy, samples: usize) -> Result<bool> {
-        if self.searches.pool.policy != Some(policy) {
-            self.searches.pool = CandidatePool { best: Vec::with_capacity(POOL), policy: Some(policy) };
-        }
-        for _ in 0..TRIES {
-            let Some(index) = self.random_db(policy) else { return Ok(false) };
-            if policy.order == EvictionOrder::Random {
-                let table = *self.table_of(index, policy);
-                if let Some(item) = random_item(&self.heap.arena, &table, &mut self.rng)?
-                    && self.evict_if_allowed(index, item)?
-                {
-                    return Ok(true);
-                }
-                continue;
-            }
-            self.sample(index, policy, samples)?;
-            if self.evict_best(policy)? {
+/// Deletes the key that the policy has go first, of about `samples` keys that are looked at. False if there is none.
+///
+/// # Errors
+/// [`crate::StoreError::Damaged`].
+pub fn evict_key(keyspace: &mut Keyspace, policy: EvictionPolicy, samples: usize) -> Result<bool> {
+    if keyspace.searches.pool.policy != Some(policy) {
+        keyspace.searches.pool = CandidatePool { best: Vec::with_capacity(POOL), policy: Some(policy) };
+    }
+    for _ in 0..TRIES {
+        let Some(index) = random_db(keyspace, policy) else { return Ok(false) };
+        if policy.order == EvictionOrder::Random {
+            let table = *table_of(keyspace, index, policy);
+            if let Some(item) = random_item(&keyspace.heap.arena, &table, &mut keyspace.rng)?
+                && evict_if_allowed(keyspace, index, item)?
+            {
                 return Ok(true);
             }
+            continue;
         }
-        Ok(false)
-    }
-
-    /// A database; each in proportion to the keys that may go.
-    fn random_db(&mut self, policy: EvictionPolicy) -> Option<usize> {
-        let all = (0..self.dbs.len()).map(|index| self.table_of(index, policy).count).fold(0, u64::saturating_add);
-        let mut left = self.rng.below(all);
-        (0..self.dbs.len()).find(|&index| {
-            let count = self.table_of(index, policy).count;
-            let found = left < count;
-            left = left.saturating_sub(count);
-            found
-        })
-    }
-
-    fn table_of(&self, index: usize, policy: EvictionPolicy) -> &TableHead {
-        let roots = &self.dbs[index];
-        if policy.only_expiring { &roots.expires } else { &roots.keys }
-    }
-
-    /// Offers the keys of some buckets to the pool.
-    fn sample(&mut self, index: usize, policy: EvictionPolicy, samples: usize) -> Result<()> {
-        let table = *self.table_of(index, policy);
-        let mut items = std::mem::take(&mut self.heap.reclaim.batch);
-        let wanted = samples.clamp(1, MOST_SAMPLES);
-        let found = random_bucket_items(&self.heap.arena, &table, &mut self.rng, wanted, &mut items);
-        items.iter().for_each(|&item| self.heap.arena.prefetch(item));
-        for &item in &items {
-            // What is damaged is passed over: others can go.
-            if let Ok(entry) = Entry::read(&self.heap.arena, item)
-                && let Ok(rank) = self.rank(&entry, policy.order)
-            {
-                let candidate = Candidate { db: index, hash: entry.header.hash, handle: item, rank };
-                self.searches.pool.offer(candidate);
-            }
+        sample(keyspace, index, policy, samples)?;
+        if evict_best(keyspace, policy)? {
+            return Ok(true);
         }
-        items.clear();
-        self.heap.reclaim.batch = items;
+    }
+    Ok(false)
+}
+
+/// A database; each in proportion to the keys that may go.
+fn random_db(keyspace: &mut Keyspace, policy: EvictionPolicy) -> Option<usize> {
+    let all = (0..keyspace.dbs.len()).map(|index| table_of(keyspace, index, policy).count).fold(0, u64::saturating_add);
+    let mut left = keyspace.rng.below(all);
+    (0..keyspace.dbs.len()).find(|&index| {
+        let count = table_of(keyspace, index, policy).count;
+        let found = left < count;
+        left = left.saturating_sub(count);
         found
-    }
+    })
+}
 
-    /// What a key is worth to eviction: the one with the highest number goes first. Only an access or another time to live lowers it.
-    fn rank(&self, entry: &Entry, order: EvictionOrder) -> Result<u64> {
-        let (stamp, now_seconds) = (AccessStamp::of(entry), self.clock.seconds);
-        // The instant of the last access, not the time since: it stays true while the candidate waits.
-        let last_access = now_seconds.saturating_sub(stamp.idle_seconds(now_seconds));
-        let age = u64::from(u32::MAX - last_access);
-        Ok(match order {
-            EvictionOrder::LeastRecentlyUsed => age,
-            EvictionOrder::LeastFrequentlyUsed => {
-                u64::from(u8::MAX - stamp.count_now(now_seconds, self.decay_minutes())) << 32 | age
-            }
-            EvictionOrder::FirstToExpire => {
-                let at_ms = entry.expiry(&self.heap.arena)?.unwrap_or(i64::MAX);
-                u64::MAX - at_ms.max(0) as u64
-            }
-            EvictionOrder::Random => 0,
-        })
-    }
+fn table_of(keyspace: &Keyspace, index: usize, policy: EvictionPolicy) -> &TableHead {
+    let roots = &keyspace.dbs[index];
+    if policy.only_expiring { &roots.expires } else { &roots.keys }
+}
 
-    /// Deletes the best candidate that is still there and still as good as it was.
-    fn evict_best(&mut self, policy: EvictionPolicy) -> Result<bool> {
-        while let Some(candidate) = self.searches.pool.best.pop() {
-            let Candidate { db, hash, handle, rank } = candidate;
-            let known = self.dbs[db].keys.tag_of(&self.heap.arena, hash, handle);
-            if !known.is_ok_and(|tag| tag.is_some()) {
-                continue;
-            }
-            let Ok(entry) = Entry::read(&self.heap.arena, handle) else { continue };
-            let is_allowed = !policy.only_expiring || entry.has(EXPIRES);
-            if is_allowed
-                && self.rank(&entry, policy.order).is_ok_and(|now| now >= rank)
-                && self.evict_if_allowed(db, handle)?
-            {
-                return Ok(true);
-            }
+/// Offers the keys of some buckets to the pool.
+fn sample(keyspace: &mut Keyspace, index: usize, policy: EvictionPolicy, samples: usize) -> Result<()> {
+    let table = *table_of(keyspace, index, policy);
+    let mut items = std::mem::take(&mut keyspace.heap.reclaim.batch);
+    let wanted = samples.clamp(1, MOST_SAMPLES);
+    let found = random_bucket_items(&keyspace.heap.arena, &table, &mut keyspace.rng, wanted, &mut items);
+    items.iter().for_each(|&item| keyspace.heap.arena.prefetch(item));
+    for &item in &items {
+        // What is damaged is passed over: others can go.
+        if let Ok(entry) = Entry::read(&keyspace.heap.arena, item)
+            && let Ok(rank) = rank(keyspace, &entry, policy.order)
+        {
+            let candidate = Candidate { db: index, hash: entry.header.hash, handle: item, rank };
+            keyspace.searches.pool.offer(candidate);
         }
-        Ok(false)
     }
+    items.clear();
+    keyspace.heap.reclaim.batch = items;
+    found
+}
 
-    /// Deletes a key, unless a copy of it is being made, which would begin again, or it is not known what it holds.
-    fn evict_if_allowed(&mut self, index: usize, item: Handle) -> Result<bool> {
-        let db = DbId(index as u8);
-        let entry = Entry::read(&self.heap.arena, item)?;
-        let key = entry.key(&self.heap.arena)?;
-        if entry.encoding().is_err() || self.copy_source().is_some_and(|source| source == key) {
-            return Ok(false);
+/// What a key is worth to eviction: the one with the highest number goes first. Only an access or another time to live lowers it.
+fn rank(keyspace: &Keyspace, entry: &Entry, order: EvictionOrder) -> Result<u64> {
+    let (stamp, now_seconds) = (AccessStamp::of(entry), keyspace.clock.seconds);
+    // The instant of the last access, not the time since: it stays true while the candidate waits.
+    let last_access = now_seconds.saturating_sub(stamp.idle_seconds(now_seconds));
+    let age = u64::from(u32::MAX - last_access);
+    Ok(match order {
+        EvictionOrder::LeastRecentlyUsed => age,
+        EvictionOrder::LeastFrequentlyUsed => {
+            u64::from(u8::MAX - stamp.count_now(now_seconds, keyspace.clock.decay_minutes())) << 32 | age
         }
-        let told = self.events.heard() || self.effects.notes_expired();
-        let key = told.then(|| key.to_vec());
-        self.delete_entry(db, entry)?;
-        self.counters.evicted += 1;
-        if let Some(key) = key {
-            self.effects.note_expired(db, &key);
-            self.events.emit(db, &key, KeyFate::Evicted);
+        EvictionOrder::FirstToExpire => {
+            let at_ms = entry.expiry(&keyspace.heap.arena)?.unwrap_or(i64::MAX);
+            u64::MAX - at_ms.max(0) as u64
         }
-        Ok(true)
+        EvictionOrder::Random => 0,
+    })
+}
+
+/// Deletes the best candidate that is still there and still as good as it was.
+fn evict_best(keyspace: &mut Keyspace, policy: EvictionPolicy) -> Result<bool> {
+    while let Some(candidate) = keyspace.searches.pool.best.pop() {
+        let Candidate { db, hash, handle, rank: known_rank } = candidate;
+        let known = keyspace.dbs[db].keys.tag_of(&keyspace.heap.arena, hash, handle);
+        if !known.is_ok_and(|tag| tag.is_some()) {
+            continue;
+        }
+        let Ok(entry) = Entry::read(&keyspace.heap.arena, handle) else { continue };
+        let is_allowed = !policy.only_expiring || entry.has(EXPIRES);
+        if is_allowed
+            && rank(keyspace, &entry, policy.order).is_ok_and(|now| now >= known_rank)
+            && evict_if_allowed(keyspace, db, handle)?
+        {
+            return Ok(true);
+        }
     }
+    Ok(false)
+}
+
+/// Deletes a key, unless a copy of it is being made, which would begin again, or it is not known what it holds.
+fn evict_if_allowed(keyspace: &mut Keyspace, index: usize, item: Handle) -> Result<bool> {
+    let db = DbId(index as u8);
+    let entry = Entry::read(&keyspace.heap.arena, item)?;
+    let key = entry.key(&keyspace.heap.arena)?;
+    if entry.encoding().is_err() || keyspace.copy_source().is_some_and(|source| source == key) {
+        return Ok(false);
+    }
+    let told = keyspace.events.heard() || keyspace.effects.notes_expired();
+    let key = told.then(|| key.to_vec());
+    keyspace.delete_entry(db, entry)?;
+    keyspace.counters.evicted += 1;
+    if let Some(key) = key {
+        keyspace.effects.note_expired(db, &key);
+        keyspace.events.emit(db, &key, KeyFate::Evicted);
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

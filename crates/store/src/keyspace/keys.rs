@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::events::KeyFate;
 use crate::heap::External;
 use crate::keyspace::Keyspace;
+use crate::keyspace::access::{self, AccessStamp};
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, RAW, TEXT};
@@ -51,6 +52,37 @@ impl Keyspace {
         self.delete_entry(db, entry)?;
         self.changed(db, key, false, 1);
         Ok(true)
+    }
+
+    /// Notes an access to a key, even where reads don't.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn touch(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
+        let found = self.look_up(db, key)?;
+        self.count_read(found.is_some());
+        if let Some(entry) = &found {
+            access::note_access(self, entry);
+        }
+        Ok(found.is_some())
+    }
+
+    /// Seconds since a key was last accessed.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn idle_seconds(&self, db: DbId, key: &[u8]) -> Result<Option<u64>> {
+        let found = self.peek_entry(db, key)?;
+        Ok(found.map(|entry| u64::from(AccessStamp::of(&entry).idle_seconds(self.clock.seconds))))
+    }
+
+    /// What a key's counter of accesses says.
+    ///
+    /// # Errors
+    /// As [`Keyspace::exists`].
+    pub fn access_count(&self, db: DbId, key: &[u8]) -> Result<Option<u8>> {
+        let found = self.peek_entry(db, key)?;
+        Ok(found.map(|entry| AccessStamp::of(&entry).count_now(self.clock.seconds, self.clock.decay_minutes())))
     }
 
     /// How a value is stored, in Redis' words.

@@ -33,7 +33,7 @@ use crate::error::{Result, StoreError};
 use crate::events::{Events, KeyEvent, KeyFate, KeyName, Watcher};
 use crate::heap::Heap;
 use crate::heap::reclaim::FreeStep;
-use crate::keyspace::access::{AccessCounting, AccessStamp};
+use crate::keyspace::access::{AccessCounting, AccessStamp, Clock};
 use crate::keyspace::copying::Copies;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::eviction::Searches;
@@ -47,20 +47,6 @@ use crate::table::{Hash, beyond, reclaim};
 pub const STRING_MAX_BYTES: usize = 512 << 20;
 /// Cache lines of an entry that a prefetch starts.
 const PREFETCH_LINES: usize = 4;
-
-/// What time it is for keys.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    now_ms: i64,
-    /// `now_ms` in seconds, as entries have it.
-    pub(crate) seconds: u32,
-    /// Whether commands note accesses.
-    touching: bool,
-    /// How accesses are counted, if they are.
-    counting: Option<AccessCounting>,
-    /// Keys whose time has come stay for now ([`Keyspace::set_holding_expired`]).
-    holding_expired: bool,
-}
 
 /// Databases of keys in one arena.
 pub struct Keyspace {
@@ -192,6 +178,11 @@ impl Keyspace {
         self.clock.touching = touching;
     }
 
+    /// Says how accesses are counted, if they are: `None` as long as no policy of eviction needs it.
+    pub fn set_access_counting(&mut self, counting: Option<AccessCounting>) {
+        self.clock.counting = counting;
+    }
+
     /// Figures of the store and its arena.
     pub fn stats(&self) -> StoreStats {
         let databases: Vec<DbStats> = (0..self.databases)
@@ -321,7 +312,7 @@ impl Keyspace {
         if self.clock.touching
             && let Some(entry) = &mut found
         {
-            entry.header.clock = self.stamp_used(AccessStamp::of(entry)).raw();
+            entry.header.clock = access::stamp_used(self, AccessStamp::of(entry)).raw();
         }
         Ok(found)
     }
@@ -334,7 +325,7 @@ impl Keyspace {
         if self.clock.touching
             && let Some(entry) = &found
         {
-            self.note_access(entry);
+            access::note_access(self, entry);
         }
         Ok(found)
     }

@@ -14,6 +14,7 @@ use crate::db::{DbId, ExpiryChange};
 use crate::encoding::{Encoding, ValueType};
 use crate::error::{Result, StoreError};
 use crate::heap::{External, Heap};
+use crate::keyspace::access;
 use crate::keyspace::copying::{Making, Purpose};
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
@@ -446,7 +447,7 @@ impl Drop for ValueMut<'_> {
     fn drop(&mut self) {
         if self.changed && !self.aside {
             if let Some(entry) = &self.entry {
-                self.keyspace.set_stamp(entry);
+                access::set_stamp(self.keyspace, entry);
             }
             let counted = if self.counted_elsewhere { 0 } else { self.members.max(1) };
             if self.untold {
