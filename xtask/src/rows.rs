@@ -7,6 +7,7 @@ pub const ROWS: &[(&str, u8)] = &[
     ("quire-sys", 0),
     ("quire-units", 0),
     ("quire-rng", 0),
+    ("quire-lua", 0),
     ("quire-snapshot", 1),
     ("quire-device", 1),
     ("quire-peers", 1),

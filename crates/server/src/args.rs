@@ -63,6 +63,11 @@ impl<'a> Args<'a> {
         Args { buffer: self.buffer, ranges: self.ranges.get(index..).unwrap_or_default() }
     }
 
+    /// The words from `start` up to `end`.
+    pub fn range(&self, start: usize, end: usize) -> Args<'a> {
+        Args { buffer: self.buffer, ranges: self.ranges.get(start..end).unwrap_or_default() }
+    }
+
     /// True when word `index` exists and equals `word`, whatever the case of its letters.
     #[inline]
     pub fn is(&self, index: usize, word: &str) -> bool {

@@ -14,8 +14,8 @@ use crate::notifications;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG,
-    WHILE_SUBSCRIBED, WRITE,
+    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR,
+    SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
@@ -24,6 +24,8 @@ const NOAUTH: &str = "NOAUTH Authentication required.";
 /// Clients know this text from replicas: some then look for the server that takes writes.
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+/// Why a command is refused while a script runs.
+pub const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
@@ -78,7 +80,10 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
     match check(registry, found, ctx) {
         Ok(Some(command)) => {
             call(command, ctx);
-            seal(ctx);
+            // What a script does that is running is a record when it ends.
+            if !ctx.server.scripts.is_running() {
+                seal(ctx);
+            }
         }
         Ok(None) => ctx.reply.raw(b"+QUEUED\r\n"),
         Err(_) if found.is_none() && is_http(ctx.args.at(0)) => refuse_http(ctx),
@@ -185,11 +190,13 @@ fn check<'r>(
         Some(CmdError::fixed(NOAUTH))
     } else if ctx.client.subscriptions.any() && !ctx.reply.is_resp3() && !spec.has(WHILE_SUBSCRIBED) {
         Some(CmdError::owned(format!("ERR Can't execute '{}': {SUBSCRIBED}", command.name)))
+    } else if ctx.server.scripts.is_running() && !spec.has(ALLOW_BUSY) {
+        Some(CmdError::fixed(BUSY))
     } else if ctx.client.multi.is_some() && spec.has(NO_MULTI) {
         Some(CmdError::fixed(IN_TRANSACTION))
     } else if spec.flags & (DENYOOM | WRITE) != 0 {
         refuse_write(ctx, spec.flags)
-    } else if ctx.server.writes_stopped && spec.has(REFUSED_WITH_WRITES) {
+    } else if ctx.server.log_state.writes_stopped && spec.has(REFUSED_WITH_WRITES) {
         Some(misconf(ctx))
     } else {
         None
@@ -223,7 +230,7 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
     if flags & DENYOOM != 0 && eviction::lacks_room(ctx, flags) {
         return Some(CmdError::OUT_OF_MEMORY);
     }
-    if !ctx.server.writes_stopped || flags & WRITE == 0 {
+    if !ctx.server.log_state.writes_stopped || flags & WRITE == 0 {
         return None;
     }
     ctx.server.log_state.refused += u64::from(ctx.server.log_state.refusal.is_some());
@@ -280,7 +287,9 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     }
     if ctx.reply.as_bytes().get(before) == Some(&b'-') {
         failed = true;
-        ctx.server.stats.count_error(&ctx.reply.as_bytes()[before + 1..]);
+        if !std::mem::take(&mut ctx.server.scripts.error_counted) {
+            ctx.server.stats.count_error(&ctx.reply.as_bytes()[before + 1..]);
+        }
     }
     // The end of one command is the start of the next, so that one look at the clock per command is enough.
     let end = Instant::now();

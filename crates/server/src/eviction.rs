@@ -48,7 +48,7 @@ pub fn lacks_room(ctx: &mut Ctx<'_>, flags: u32) -> bool {
 
 #[cold]
 fn lacks_room_still(ctx: &mut Ctx<'_>, flags: u32) -> bool {
-    let stopped = may_not_evict(ctx.server) || ctx.server.writes_stopped && flags & WRITE != 0;
+    let stopped = may_not_evict(ctx.server) || ctx.server.log_state.writes_stopped && flags & WRITE != 0;
     if stopped && ctx.server.config.maxmemory.policy.is_some() {
         // The command waits, or is refused for another reason.
         return false;

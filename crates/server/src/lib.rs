@@ -50,6 +50,8 @@ pub mod replay;
 pub mod resp;
 pub mod save_state;
 pub mod saving;
+pub mod script_host;
+pub mod scripts;
 pub mod slowlog;
 pub mod socket;
 pub mod specs;

@@ -19,7 +19,13 @@ const SHOWN_BYTES: usize = 1 << 20;
 pub fn show(command: &Command, ctx: &mut Ctx<'_>) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let peer = &ctx.client.peer;
-    let address = if peer.is_unix { format!("unix:{}", peer.address) } else { peer.address.clone() };
+    let address = if ctx.server.scripts.is_running() {
+        "lua".to_owned()
+    } else if peer.is_unix {
+        format!("unix:{}", peer.address)
+    } else {
+        peer.address.clone()
+    };
     let mut line = format!("+{}.{:06} [{} {address}]", since.as_secs(), since.subsec_micros(), ctx.client.db.0);
     write_words(&mut line, command.name, ctx.args);
     line.push_str("\r\n");

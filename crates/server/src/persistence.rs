@@ -199,7 +199,7 @@ fn succeeded(store: &Store, state: &mut ServerState, summary: &SaveSummary, cut:
 
 /// Decides whether writes are refused.
 pub fn judge_writes(state: &mut ServerState) {
-    state.writes_stopped = state.saves.stops_writes(&state.config) || state.log_state.refusal.is_some();
+    state.log_state.writes_stopped = state.saves.stops_writes(&state.config) || state.log_state.refusal.is_some();
 }
 
 /// Looks whether the background save has ended.

@@ -19,6 +19,7 @@ use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
 use crate::metrics::MetricsDesk;
 use crate::save_state::SaveState;
+use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::ServerStats;
 use crate::tls::TlsAcceptor;
@@ -37,6 +38,12 @@ pub struct Shutdown {
     pub force: bool,
 }
 
+/// Serves other clients while a command keeps the event loop.
+pub trait BusyServer {
+    /// Accepts those that wait, and runs what they may have run now.
+    fn serve(&mut self, store: &mut Store, state: &mut ServerState);
+}
+
 /// What the program around the server offers it.
 #[derive(Default)]
 pub struct ServerHooks {
@@ -48,6 +55,8 @@ pub struct ServerHooks {
     pub image_directory: Option<Arc<dyn Directory>>,
     /// Keeps other servers from the image that the configuration names.
     pub image_lock: Option<SharedLock>,
+    /// Serves clients while a script keeps the event loop.
+    pub busy: Option<Box<dyn BusyServer + Send>>,
 }
 
 impl std::fmt::Debug for ServerHooks {
@@ -59,6 +68,8 @@ impl std::fmt::Debug for ServerHooks {
 /// What is known of the log of writes, whether it is on or off.
 #[derive(Debug, Default)]
 pub struct LogState {
+    /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
+    pub writes_stopped: bool,
     /// Earlier logs whose segments lie beside their images.
     pub leftovers: LeftoverLogs,
     /// Keeps other servers from the log of the configured directory, if there is or was one.
@@ -169,14 +180,14 @@ pub struct ServerState {
     pub ending: ShutdownState,
     /// What is done in steps between commands.
     pub steps: StepState,
+    /// Scripts, and the one that is running.
+    pub scripts: Scripts,
     /// What the program around offers.
     pub hooks: ServerHooks,
     /// How this run of the server is known to others.
     pub instance: ServerIdentity,
     /// The clocks.
     pub clock: Clock,
-    /// Writes are refused because the last background save failed, or because of the log; decided once per turn.
-    pub writes_stopped: bool,
 }
 
 impl ServerState {
@@ -200,10 +211,10 @@ impl ServerState {
             effects: Effects::default(),
             ending: ShutdownState::default(),
             steps: StepState::default(),
+            scripts: Scripts::default(),
             hooks: ServerHooks::default(),
             instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None, tls: None, metrics: None },
             clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
-            writes_stopped: false,
         }
     }
 

@@ -51,6 +51,8 @@ pub const DANGEROUS: Flags = 1 << 16;
 pub const NO_MANDATORY_KEYS: Flags = 1 << 17;
 /// Counted as concerning connections by ACL categories, whatever its family.
 pub const CONNECTION: Flags = 1 << 18;
+/// Runs a script, which may write any key: it waits where commands that write do.
+pub const MAY_WRITE: Flags = 1 << 25;
 /// A client of RESP2 that listens to channels may send it.
 pub const WHILE_SUBSCRIBED: Flags = 1 << 24;
 /// Counted as concerning the keyspace by ACL categories, whatever its family.
@@ -85,6 +87,7 @@ pub enum CommandGroup {
     Stream,
     Transactions,
     PubSub,
+    Scripting,
     Connection,
     Server,
 }
@@ -105,6 +108,7 @@ impl CommandGroup {
             CommandGroup::Stream => "stream",
             CommandGroup::Transactions => "transactions",
             CommandGroup::PubSub => "pubsub",
+            CommandGroup::Scripting => "scripting",
             CommandGroup::Connection => "connection",
             CommandGroup::Server => "server",
         }
@@ -381,8 +385,10 @@ impl CommandSpec {
         // What names no keys may change any: it empties or exchanges databases.
         let names_key =
             |spec: &KeySpec| spec.find == KeyFind::Unknown || spec.positions(args).any(|at| args.at(at) == key);
-        self.has(WRITE)
-            && (self.key_specs.is_empty() || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
+        self.has(MAY_WRITE)
+            || self.has(WRITE)
+                && (self.key_specs.is_empty()
+                    || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
     }
     /// The indices of all keys among the words of a request.
     pub fn key_positions(&self, args: Args<'_>) -> Vec<usize> {

@@ -136,7 +136,7 @@ pub fn pfcount(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// Writes the estimate into the header, as far as data may change now: to count is to read.
 fn keep_estimate(ctx: &mut Ctx<'_>, len: usize, estimate: u64) -> Result<(), CmdError> {
-    if ctx.server.config.read_only || ctx.server.writes_stopped || ctx.server.is_paused(true) {
+    if ctx.server.config.read_only || ctx.server.log_state.writes_stopped || ctx.server.is_paused(true) {
         return Ok(());
     }
     let (at, bytes) = hll::estimate_field(estimate);

@@ -23,6 +23,7 @@ const FLAG_NAMES: &[(Flags, &str)] = &[
     (SKIP_SLOWLOG, "skip_slowlog"),
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
+    (NO_MANDATORY_KEYS, "no_mandatory_keys"),
     (NO_ASYNC_LOADING, "no_async_loading"),
     (NO_MULTI, "no_multi"),
     (ALLOW_BUSY, "allow_busy"),
@@ -167,7 +168,7 @@ fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command
         return Err(CmdError::fixed("ERR Invalid number of arguments specified for command"));
     }
     let positions = command.spec.key_positions(request);
-    if positions.is_empty() {
+    if positions.is_empty() && !command.spec.has(NO_MANDATORY_KEYS) {
         return Err(CmdError::fixed("ERR Invalid arguments specified for command"));
     }
     Ok((request, positions, command))
@@ -279,8 +280,8 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
     if spec.has(WRITE) {
         names.push("@write");
     }
-    // As in Redis: what reads no keys of its own is not in the category of readers.
-    if spec.has(READONLY) {
+    // As in Redis: what reads no keys of its own is not in the category of readers, and neither is a script.
+    if spec.has(READONLY) && spec.group != CommandGroup::Scripting {
         names.push("@read");
     }
     // What only holds subcommands belongs to no family.
@@ -301,6 +302,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::Transactions => names.push("@transaction"),
         CommandGroup::PubSub if spec.has(PUBSUB) => names.push("@pubsub"),
         CommandGroup::PubSub => {}
+        CommandGroup::Scripting => {}
         CommandGroup::Connection => names.push("@connection"),
         CommandGroup::Server if spec.has(CONNECTION) => names.push("@connection"),
         CommandGroup::Server if spec.has(KEYSPACE) => names.push("@keyspace"),
@@ -316,6 +318,9 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         names.push("@blocking");
     }
     names.push(if spec.has(FAST) { "@fast" } else { "@slow" });
+    if spec.group == CommandGroup::Scripting && !is_container {
+        names.push("@scripting");
+    }
     names
 }
 

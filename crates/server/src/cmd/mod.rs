@@ -29,6 +29,7 @@ pub mod pubsub;
 mod random_draw;
 mod range;
 pub mod scan;
+pub mod scripts;
 pub mod server;
 mod set_options;
 pub mod sets;

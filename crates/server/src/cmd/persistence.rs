@@ -1,6 +1,7 @@
 //! SAVE, BGSAVE, LASTSAVE and SHUTDOWN.
 
 use crate::ctx::{CmdError, Ctx};
+use crate::dispatch;
 use crate::persistence;
 use crate::state::Shutdown;
 
@@ -117,6 +118,9 @@ pub fn shutdown(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if abort {
         // Without replicas to wait for, the end never takes long enough to be called off.
         return Err(CmdError::fixed("ERR No shutdown in progress."));
+    }
+    if ctx.server.scripts.is_running() && !shutdown.no_save {
+        return Err(CmdError::fixed(dispatch::BUSY));
     }
     tracing::info!(client = %ctx.client.peer.address, "SHUTDOWN");
     if !persistence::shut_down(ctx.store, ctx.server, shutdown) {

@@ -128,6 +128,10 @@ pub struct Config {
     pub list_compress_depth: i64,
     /// Length up to which a HyperLogLog stays sparse.
     pub hll_sparse_max_bytes: u64,
+    /// How long a script may run before other clients are served; 0 is no limit.
+    pub busy_reply_threshold_ms: i64,
+    /// Memory that the interpreter of scripts may take.
+    pub script_max_memory_bytes: u64,
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
@@ -203,6 +207,8 @@ impl Config {
             lazyfree: LazyFree::default(),
             list_compress_depth: 0,
             hll_sparse_max_bytes: 0,
+            busy_reply_threshold_ms: 0,
+            script_max_memory_bytes: 0,
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,

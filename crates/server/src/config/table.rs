@@ -387,6 +387,28 @@ static OWN: &[Directive] = &[
         "Length up to which a HyperLogLog is kept sparse; a longer one is dense, 12 KiB.",
         hll_sparse_max_bytes
     ),
+    Directive {
+        name: "busy-reply-threshold",
+        aliases: &["lua-time-limit"],
+        default: Cow::Borrowed("5000"),
+        mutable: MUTABLE,
+        doc: "Milliseconds that a script runs before other clients are told so, and may end it; 0 means no limit.",
+        setting: Setting::Field {
+            get: |c| c.busy_reply_threshold_ms.to_string().into_bytes(),
+            set: |c, v| {
+                c.busy_reply_threshold_ms = value::integer(value::text(v)?, 0, i64::MAX)?;
+                Ok(())
+            },
+        },
+    },
+    memory!(
+        "script-max-memory",
+        "256mb",
+        1 << 20,
+        1 << 40,
+        "Memory that the interpreter of scripts may take; a change takes effect after SCRIPT FLUSH.",
+        script_max_memory_bytes
+    ),
     integer!(
         "slowlog-log-slower-than",
         "10000",

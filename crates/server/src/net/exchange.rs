@@ -11,6 +11,7 @@ use crate::blocked::{BlockReason, BlockedClient};
 use crate::client::{Client, CloseState};
 use crate::clients::{Connection, Slot};
 use crate::socket::Socket;
+use crate::state::ServerState;
 
 const TOO_MANY: &str = "ERR max number of clients reached";
 const PROTECTED: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is \
@@ -30,7 +31,7 @@ impl Engine {
         for _ in 0..ACCEPTED_AT_ONCE {
             let state = &self.worker.state;
             match self.listeners[listener].accept(state.config.tcp_keepalive_s, state.instance.tls.as_ref()) {
-                Ok(caller) => self.welcome(caller),
+                Ok(caller) => welcome(&mut self.worker.state, self.poll.registry(), caller),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
@@ -42,40 +43,6 @@ impl Engine {
             }
         }
         self.accept_again.push(listener);
-    }
-
-    fn welcome(&mut self, caller: AcceptedSocket) {
-        let state = &mut self.worker.state;
-        state.stats.connections_received += 1;
-        let refusal = if state.clients.len() >= state.config.maxclients as usize {
-            Some(TOO_MANY)
-        } else if state.config.protected_mode && state.config.requirepass.is_empty() && !caller.is_local {
-            Some(PROTECTED)
-        } else {
-            None
-        };
-        if let Some(line) = refusal {
-            state.stats.connections_rejected += 1;
-            let mut socket = caller.socket;
-            // A caller that does not take the line is refused without it.
-            let _ = socket.write(format!("-{line}\r\n").as_bytes());
-            return;
-        }
-        let id = state.clients.next_id();
-        let mut client = Client::new(id, caller.address, caller.local_address, state.clock_ms());
-        client.authenticated = state.config.requirepass.is_empty();
-        client.peer.is_local = caller.is_local;
-        client.peer.is_unix = matches!(caller.socket, Socket::Unix(_));
-        client.peer.fd = caller.socket.fd();
-        let polled = self.poll.registry();
-        let mut socket = caller.socket;
-        let inserted = state.clients.insert(id, |slot| {
-            socket.register(polled, token_of(slot))?;
-            Ok(Connection::new(client, socket))
-        });
-        if let Err(error) = inserted {
-            tracing::warn!(%error, "cannot wait for a connection's requests");
-        }
     }
 
     /// A socket has bytes, or its client will send no more (`ended`), or the socket has failed.
@@ -257,6 +224,39 @@ impl Engine {
         if let Some(connection) = self.worker.state.clients.take(slot) {
             self.close(slot, connection);
         }
+    }
+}
+
+/// Takes in a client that has just come, or refuses it.
+pub(super) fn welcome(state: &mut ServerState, polled: &Polled, caller: AcceptedSocket) {
+    state.stats.connections_received += 1;
+    let refusal = if state.clients.len() >= state.config.maxclients as usize {
+        Some(TOO_MANY)
+    } else if state.config.protected_mode && state.config.requirepass.is_empty() && !caller.is_local {
+        Some(PROTECTED)
+    } else {
+        None
+    };
+    if let Some(line) = refusal {
+        state.stats.connections_rejected += 1;
+        let mut socket = caller.socket;
+        // A caller that does not take the line is refused without it.
+        let _ = socket.write(format!("-{line}\r\n").as_bytes());
+        return;
+    }
+    let id = state.clients.next_id();
+    let mut client = Client::new(id, caller.address, caller.local_address, state.clock_ms());
+    client.authenticated = state.config.requirepass.is_empty();
+    client.peer.is_local = caller.is_local;
+    client.peer.is_unix = matches!(caller.socket, Socket::Unix(_));
+    client.peer.fd = caller.socket.fd();
+    let mut socket = caller.socket;
+    let inserted = state.clients.insert(id, |slot| {
+        socket.register(polled, token_of(slot))?;
+        Ok(Connection::new(client, socket))
+    });
+    if let Err(error) = inserted {
+        tracing::warn!(%error, "cannot wait for a connection's requests");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sockets and the event loop. One thread waits for sockets, runs the commands and writes the replies.
 
+mod busy;
 mod engine;
 mod exchange;
 mod listen;

@@ -8,6 +8,7 @@ use mio::{Poll, Waker};
 use quire_metrics::EndpointError;
 use quire_store::{DbId, Store};
 
+use super::busy::BusySockets;
 use super::engine::Engine;
 use super::listen::{self, ListenError};
 use super::worker::Worker;
@@ -132,6 +133,7 @@ impl Server {
         if state.config.appendonly {
             begin_log(&mut store, &mut state).map_err(ServerError::Fault)?;
         }
+        state.hooks.busy = Some(Box::new(BusySockets::new(&listeners, poll.registry())?));
         let stop = Arc::new(AtomicBool::new(false));
         let worker = Worker::new(store, state, registry);
         let engine = Engine::new(poll, listeners, worker, Arc::clone(&stop))?;

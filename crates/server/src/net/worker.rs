@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::resp::parser::{ParseOutcome, ProtocolError};
 use crate::resp::{Reply, RequestBatch, RequestLimits, parse};
 use crate::state::ServerState;
-use crate::table::{DENYOOM, NEVER_PAUSED, RUNS_QUEUED, WRITE};
+use crate::table::{DENYOOM, MAY_WRITE, NEVER_PAUSED, RUNS_QUEUED, WRITE};
 
 /// Requests that are read ahead.
 const BATCH: usize = 64;
@@ -282,7 +282,7 @@ impl Worker {
     /// Whether a command needs memory that the steps of eviction have to free first.
     #[cold]
     fn waits_for_room(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        !self.state.steps.paused && self.has_flag(command, connection, DENYOOM)
+        !self.state.steps.paused && self.has_any_flag(command, connection, DENYOOM)
     }
 
     /// Whether writes are to be held is looked at anew.
@@ -326,14 +326,14 @@ impl Worker {
     /// Whether a command may change data: itself, or as the end of a transaction that does.
     #[cold]
     fn writes(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        self.has_flag(command, connection, WRITE)
+        self.has_any_flag(command, connection, WRITE | MAY_WRITE)
     }
 
-    /// Whether a command has a flag: itself, or as the end of a transaction of which a command has it.
-    fn has_flag(&self, command: Option<CommandId>, connection: &Connection, flag: u32) -> bool {
+    /// Whether a command has one of these flags: itself, or as the end of a transaction of which a command has it.
+    fn has_any_flag(&self, command: Option<CommandId>, connection: &Connection, flags: u32) -> bool {
         let spec = command.map(|id| self.registry.command(id).spec);
-        spec.is_some_and(|spec| spec.has(flag))
-            || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & flag != 0)
+        spec.is_some_and(|spec| spec.flags & flags != 0)
+            || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & flags != 0)
                 && spec.is_some_and(|spec| spec.has(RUNS_QUEUED))
     }
 

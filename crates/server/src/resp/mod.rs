@@ -7,6 +7,6 @@ pub mod reply;
 pub mod request_batch;
 
 pub use deferred::ArrayMark;
-pub use parser::{PartialRequest, ProtocolError, RequestLimits, parse};
+pub use parser::{ParseOutcome, PartialRequest, ProtocolError, RequestLimits, parse};
 pub use reply::{Protocol, Reply, bulk_bytes};
 pub use request_batch::{Request, RequestBatch};

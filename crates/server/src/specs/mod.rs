@@ -13,6 +13,7 @@ pub mod keys;
 pub mod lists;
 pub mod memory;
 pub mod pubsub;
+pub mod scripts;
 pub mod server;
 pub mod sets;
 pub mod streams;
@@ -44,5 +45,6 @@ pub static ALL: &[&[CommandSpec]] = &[
     connection::SPECS,
     transactions::SPECS,
     pubsub::SPECS,
+    scripts::SPECS,
     server::SPECS,
 ];

@@ -1,0 +1,241 @@
+//! One interpreter: its globals, its limits, and how a function in it is run for a host.
+
+use std::cell::Cell;
+
+use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+
+use crate::protection::Protection;
+use crate::raise::{self, Raise, Results};
+use crate::{bit, builtins, cjson, cmsgpack, random, struct_format, watch};
+
+/// What the host is called with every so often while a script runs: it ends the script by raising an error.
+pub const TICK: i64 = 0;
+
+/// Why a script has failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ScriptError {
+    /// It has raised an error: its line (`CODE text`), and where, if that is known.
+    Raised {
+        /// The error line.
+        line: Vec<u8>,
+        /// The chunk, and the line in it.
+        place: Option<(String, u64)>,
+        /// A command has failed, and was counted already.
+        counted: bool,
+    },
+    /// The interpreter gave up.
+    Failed(String),
+}
+
+/// Lua with the globals of Redis.
+#[derive(Debug)]
+pub struct Interpreter {
+    lua: Lua,
+    /// The real table of globals.
+    globals: Table,
+    /// What scripts see of it.
+    shown: Table,
+    protection: Protection,
+    slot: Table,
+    runner: Function,
+    handler: Function,
+    /// The last script has failed, and may have been one that was to end.
+    ended: Cell<bool>,
+}
+
+impl Interpreter {
+    /// An interpreter that takes at most so much memory.
+    ///
+    /// # Errors
+    /// That isn't enough to begin with.
+    pub fn new(memory_limit_bytes: usize) -> mlua::Result<Self> {
+        let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())?;
+        lua.set_memory_limit(memory_limit_bytes)?;
+        let globals = lua.globals();
+        let protection = Protection::new(&lua)?;
+        let runner = lua
+            .load("local xpcall = ... return function(f, handler, a, b) return xpcall(function() return f(a, b) end, handler) end")
+            .call::<Function>(globals.raw_get::<Function>("xpcall")?)?;
+        builtins::install(&lua, &globals, &protection)?;
+        random::install(&lua, &globals.raw_get("math")?)?;
+        globals.raw_set("bit", bit::library(&lua)?)?;
+        globals.raw_set("cjson", cjson::library(&lua)?)?;
+        globals.raw_set("cmsgpack", cmsgpack::library(&lua)?)?;
+        globals.raw_set("struct", struct_format::library(&lua)?)?;
+        let slot = lua.create_table()?;
+        let handler = lua.create_function(handle_error)?;
+        globals.raw_set("__redis__err__handler", &handler)?;
+        let shown = shown_globals(&lua, &globals, &protection)?;
+        watch::install(&lua, &slot)?;
+        Ok(Self { lua, globals, shown, protection, slot, runner, handler, ended: Cell::new(false) })
+    }
+
+    /// Lua itself.
+    pub fn lua(&self) -> &Lua {
+        &self.lua
+    }
+
+    /// Memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.lua.used_memory()
+    }
+
+    /// Sets a global of scripts.
+    pub fn set_global(&self, name: &str, value: impl mlua::IntoLua) -> mlua::Result<()> {
+        self.globals.raw_set(name, value)
+    }
+
+    /// A global of scripts.
+    pub fn global<T: mlua::FromLua>(&self, name: &str) -> mlua::Result<T> {
+        self.globals.raw_get(name)
+    }
+
+    /// Makes a library that scripts can't change known to them.
+    pub fn add_library(&self, name: &str, library: &Table) -> mlua::Result<()> {
+        let shown = self.protection.protect(&self.lua, library, Value::Boolean(false))?;
+        self.globals.raw_set(name, shown)
+    }
+
+    /// What scripts see of a table that they can't change.
+    pub fn protect(&self, table: &Table) -> mlua::Result<Table> {
+        self.protection.protect(&self.lua, table, Value::Boolean(false))
+    }
+
+    /// A function for scripts that this program has.
+    pub fn function(&self, body: impl Fn(&Lua, MultiValue) -> Results + Send + 'static) -> mlua::Result<Function> {
+        raise::function(&self.lua, body)
+    }
+
+    /// A function for scripts that the host of the running script has, under this number.
+    pub fn host_function(&self, number: i64) -> mlua::Result<Function> {
+        raise::slot_function(&self.lua, &self.slot, number)
+    }
+
+    /// Compiles a script. It is called `name` in messages.
+    ///
+    /// # Errors
+    /// The text says why it isn't one.
+    pub fn compile(&self, name: &str, source: &[u8]) -> Result<Function, String> {
+        let chunk = self.lua.load(source).set_name(format!("@{name}")).set_mode(ChunkMode::Text);
+        chunk.into_function().map_err(|error| raise::text_of(&error))
+    }
+
+    /// Runs a function of a script with up to two arguments. The host is called with the number of each of its functions that
+    /// the script calls, and with [`TICK`].
+    pub fn run(
+        &self,
+        function: &Function,
+        args: (Value, Value),
+        mut host: impl FnMut(&Lua, i64, MultiValue) -> Results,
+    ) -> Result<Value, ScriptError> {
+        if self.ended.take() {
+            watch::begin_anew(&self.lua).map_err(|error| self.give_up(&error))?;
+        }
+        let result = self.lua.scope(|scope| {
+            let host = scope.create_function_mut(|lua, mut args: MultiValue| {
+                let number = args.pop_front().and_then(|number| number.as_integer()).unwrap_or(TICK);
+                raise::pack(lua, host(lua, number, args))
+            })?;
+            self.slot.raw_set(1, host)?;
+            let result = self.runner.call::<(bool, Value)>((function, &self.handler, args.0, args.1));
+            self.slot.raw_set(1, Value::Nil)?;
+            result
+        });
+        self.ended.set(!matches!(result, Ok((true, _))));
+        match result {
+            Ok((true, value)) => Ok(value),
+            Ok((false, error)) => Err(self.error_of(&error)),
+            Err(error) => Err(self.give_up(&error)),
+        }
+    }
+
+    fn error_of(&self, error: &Value) -> ScriptError {
+        match error {
+            Value::Table(table) => {
+                let text = |name: &str| table.raw_get::<Option<mlua::String>>(name).ok().flatten();
+                let line = text("err").map_or_else(|| b"ERR unknown error".to_vec(), |line| line.as_bytes().to_vec());
+                let source = text("source").map(|source| source.to_string_lossy());
+                let number = table.raw_get::<Option<u64>>("line").ok().flatten();
+                let counted = table.raw_get::<bool>("ignore_error_stats_update").unwrap_or(false);
+                ScriptError::Raised { line, place: source.zip(number), counted }
+            }
+            Value::String(text) => self.give_up(&mlua::Error::runtime(text.to_string_lossy())),
+            _ => ScriptError::Failed("execution failure".to_owned()),
+        }
+    }
+
+    /// Something went wrong that is no error of a script, most likely a want of memory.
+    fn give_up(&self, error: &mlua::Error) -> ScriptError {
+        if let Err(error) = self.lua.gc_collect() {
+            return ScriptError::Failed(raise::text_of(&error));
+        }
+        ScriptError::Failed(raise::text_of(error))
+    }
+}
+
+/// Runs where an error is raised, before the stack is left: says where that is.
+fn handle_error(lua: &Lua, error: Value) -> mlua::Result<Value> {
+    let table = match error {
+        Value::Table(table) => table,
+        other => {
+            let text = match &other {
+                Value::Error(error) => raise::text_of(error).into_bytes(),
+                Value::String(text) => text.as_bytes().to_vec(),
+                other => other.to_string()?.into_bytes(),
+            };
+            let table = lua.create_table()?;
+            table.raw_set("err", lua.create_string([b"ERR ", text.as_slice()].concat())?)?;
+            table
+        }
+    };
+    // The function that has failed is the one before this; if it isn't a script's, the place is that of its caller.
+    let is_native = lua.inspect_stack(1, |debug| debug.source().what == "C").unwrap_or(false);
+    let level = if is_native { 2 } else { 1 };
+    let place = lua
+        .inspect_stack(level, |debug| (debug.source().source.map(|source| source.into_owned()), debug.current_line()));
+    if let Some((source, line)) = place {
+        table.raw_set("source", source)?;
+        table.raw_set("line", line)?;
+    }
+    Ok(Value::Table(table))
+}
+
+/// Shows scripts all that is there, protected.
+fn shown_globals(lua: &Lua, globals: &Table, protection: &Protection) -> mlua::Result<Table> {
+    let real_strings: Table = globals.raw_get("string")?;
+    for name in ["string", "table", "math", "coroutine", "bit", "cjson", "cmsgpack", "struct"] {
+        let library: Table = globals.raw_get(name)?;
+        globals.raw_set(name, protection.protect(lua, &library, Value::Boolean(false))?)?;
+    }
+    let strings: Table = globals.raw_get("string")?;
+    let strings_metatable = lua.create_table()?;
+    let shown = lua.create_table()?;
+    shown.raw_set("__index", strings)?;
+    strings_metatable.raw_set("__index", real_strings)?;
+    strings_metatable.raw_set("__metatable", protection.protect(lua, &shown, Value::Boolean(false))?)?;
+    lua.set_type_metatable::<mlua::String>(Some(strings_metatable));
+    let missing = raise::function(lua, |lua, args| {
+        let name = args.get(1).and_then(|name| lua.coerce_string(name.clone()).ok().flatten());
+        let name = name.map_or_else(|| "(null)".to_owned(), |name| name.to_string_lossy());
+        Err(Raise::Message(format!("Script attempted to access nonexistent global variable '{name}'")))
+    })?;
+    let metatable = lua.create_table()?;
+    metatable.raw_set("__index", missing)?;
+    let shown_metatable = protection.protect(lua, &metatable, Value::Boolean(false))?;
+    globals.set_metatable(Some(metatable))?;
+    let shown = protection.protect(lua, globals, Value::Table(shown_metatable))?;
+    globals.raw_set("_G", &shown)?;
+    lua.set_globals(shown.clone())?;
+    Ok(shown)
+}
+
+impl Interpreter {
+    /// The table that scripts see as their globals.
+    pub fn shown_globals(&self) -> &Table {
+        &self.shown
+    }
+}
+
+#[cfg(test)]
+#[path = "interpreter_tests.rs"]
+mod tests;

@@ -1,0 +1,319 @@
+//! Runs a script: each command that it calls is checked as a client's would be, and run by the same handler; its effects
+//! go into one record of the log, as those of a transaction.
+//!
+//! Relies on `dispatch` for the commands and on `scripts` for the interpreter; while a script is over its time, other
+//! clients are served by what the network layer has put into the server's hooks.
+
+use std::time::{Duration, Instant};
+
+use quire_lua::mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
+use quire_lua::{Interpreter, Raise, Results, ScriptError, TICK, shortest_of};
+
+use crate::args::ArgRange;
+use crate::ctx::{Args, CmdError, Ctx};
+use crate::dispatch;
+use crate::registry::{Command, registry};
+use crate::resp::{Protocol, Reply};
+use crate::scripts::{self, CALL, PCALL, RunningScript, SETRESP, ScriptFlags};
+use crate::table::{DENYOOM, NOSCRIPT, WRITE};
+
+/// Memory of replies of commands that a script keeps between two of them.
+const KEPT_REPLY_BYTES: usize = 64 * 1024;
+const KILLED: &str = "ERR Script killed by user with SCRIPT KILL.";
+const READ_ONLY: &str = "ERR Write commands are not allowed from read-only scripts.";
+
+/// A script, and what its caller says about it.
+pub struct ScriptCall<'a> {
+    /// What is run.
+    pub function: &'a Function,
+    /// Its name in errors.
+    pub name: &'a str,
+    /// What its first line says.
+    pub flags: ScriptFlags,
+    /// It was called by a command that only reads.
+    pub read_only: bool,
+    /// Its keys, and its other arguments.
+    pub keys: Args<'a>,
+    /// The same.
+    pub args: Args<'a>,
+}
+
+/// What a script may do.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// Commands that write are refused.
+    read_only: bool,
+    /// `maxmemory` was reached when it began: commands that need memory are refused until it has written.
+    out_of_memory: bool,
+}
+
+/// Serves a script.
+struct ScriptHost<'h, 'c> {
+    ctx: &'h mut Ctx<'c>,
+    rules: Rules,
+    reply: Reply,
+    buffer: Vec<u8>,
+    ranges: Vec<ArgRange>,
+}
+
+/// Runs a script and writes its reply. The interpreter is not among the server's state meanwhile.
+pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) -> Result<(), CmdError> {
+    let rules = check(ctx, call)?;
+    set_arguments(interpreter, call).map_err(|error| failed(call, &error.to_string()))?;
+    let before = (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start);
+    ctx.client.in_exec = true;
+    ctx.server.scripts.running = Some(RunningScript::new(Instant::now()));
+    let mut reply = ctx.reply.part();
+    // What a command replies is for the script first, whose memory is bounded.
+    reply.set_limit(usize::MAX);
+    reply.set_protocol(Protocol::Resp2);
+    let mut host = ScriptHost { ctx, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
+    let result =
+        interpreter.run(call.function, (Value::Nil, Value::Nil), |lua, number, args| host.serve(lua, number, args));
+    ctx.server.scripts.running = None;
+    (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start) = before;
+    match result {
+        Ok(value) => {
+            let start = ctx.reply.len();
+            if let Err(error) = scripts::write_reply(ctx.reply, &value) {
+                ctx.reply.truncate(start);
+                return Err(failed(call, &error.to_string()));
+            }
+            Ok(())
+        }
+        Err(ScriptError::Raised { line, place, counted }) => {
+            ctx.server.scripts.error_counted = counted;
+            let mut line = String::from_utf8_lossy(line.trim_ascii_end()).replace(['\r', '\n'], " ");
+            if let Some((source, number)) = place {
+                line.push_str(&format!(" script: {}, on {source}:{number}.", call.name));
+            }
+            Err(CmdError::owned(line))
+        }
+        Err(ScriptError::Failed(text)) => Err(failed(call, &text)),
+    }
+}
+
+fn failed(call: &ScriptCall<'_>, text: &str) -> CmdError {
+    let text: String = text.chars().take(100).collect();
+    CmdError::owned(format!("ERR Error running script {}, {}", call.name, text.replace(['\r', '\n'], " ")))
+}
+
+/// What the script may do, or why it may not run at all.
+fn check(ctx: &mut Ctx<'_>, call: &ScriptCall<'_>) -> Result<Rules, CmdError> {
+    let out_of_memory = dispatch::refuse_write(ctx, DENYOOM).is_some();
+    let ScriptFlags { declared, no_writes, allow_oom } = call.flags;
+    if declared {
+        if !no_writes {
+            if call.read_only {
+                return Err(CmdError::fixed("ERR Can not execute a script with write flag using *_ro command."));
+            }
+            if let Some(error) = dispatch::refuse_write(ctx, WRITE) {
+                return Err(error);
+            }
+        }
+        if out_of_memory && !allow_oom && !no_writes {
+            return Err(CmdError::fixed(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+    }
+    Ok(Rules { read_only: call.read_only || no_writes, out_of_memory: out_of_memory && !allow_oom })
+}
+
+fn set_arguments(interpreter: &Interpreter, call: &ScriptCall<'_>) -> quire_lua::mlua::Result<()> {
+    let lua = interpreter.lua();
+    for (name, words) in [("KEYS", call.keys), ("ARGV", call.args)] {
+        let table = lua.create_table_with_capacity(words.len(), 0)?;
+        for (index, word) in words.iter().enumerate() {
+            table.raw_set(index + 1, lua.create_string(word)?)?;
+        }
+        interpreter.set_global(name, table)?;
+    }
+    Ok(())
+}
+
+impl ScriptHost<'_, '_> {
+    fn serve(&mut self, lua: &Lua, number: i64, args: MultiValue) -> Results {
+        if self.is_to_end() {
+            return Err(raised(lua, KILLED, false)?);
+        }
+        match number {
+            TICK => self.tick(lua),
+            CALL => {
+                let (value, failed) = self.call(lua, args)?;
+                if failed { Err(Raise::Value(value)) } else { Ok(value.into_lua_multi(lua)?) }
+            }
+            PCALL => Ok(self.call(lua, args)?.0.into_lua_multi(lua)?),
+            SETRESP => self.set_protocol(lua, &args),
+            _ => self.check_command(lua, args),
+        }
+    }
+
+    /// Whether the script must not do anything any more.
+    fn is_to_end(&self) -> bool {
+        let server = &self.ctx.server;
+        server.ending.ended || server.scripts.running.as_ref().is_some_and(|running| running.killed)
+    }
+
+    /// Serves other clients once the script is over its time.
+    fn tick(&mut self, lua: &Lua) -> Results {
+        let server = &mut *self.ctx.server;
+        let limit_ms = server.config.busy_reply_threshold_ms;
+        let limit = Duration::from_millis(limit_ms.max(0) as u64);
+        let serves = server.scripts.running.as_mut().and_then(|running| running.serves_others(limit));
+        if let Some(first) = serves.filter(|_| limit_ms > 0) {
+            if first {
+                tracing::warn!(
+                    limit_ms,
+                    client = %self.ctx.client.peer.address,
+                    "a script is slow; other clients are refused until it ends, or SCRIPT KILL ends it"
+                );
+            }
+            if let Some(mut busy) = server.hooks.busy.take() {
+                busy.serve(self.ctx.store, server);
+                server.hooks.busy = Some(busy);
+            }
+            if self.is_to_end() {
+                tracing::info!("a script is ended because a client has asked for that");
+                return Err(raised(lua, KILLED, false)?);
+            }
+        }
+        Ok(().into_lua_multi(lua)?)
+    }
+
+    /// redis.call and redis.pcall: the value of the reply, and whether it is an error.
+    fn call(&mut self, lua: &Lua, args: MultiValue) -> Result<(Value, bool), Raise> {
+        if let Err(line) = self.take_words(&args) {
+            return Ok((scripts::error_table(lua, line)?, true));
+        }
+        let words = Args::new(&self.buffer, &self.ranges);
+        let mut inner = Ctx {
+            store: &mut *self.ctx.store,
+            server: &mut *self.ctx.server,
+            client: &mut *self.ctx.client,
+            args: words,
+            reply: &mut self.reply,
+        };
+        let command = match admit(&mut inner, self.rules) {
+            Ok(command) => command,
+            Err(error) => {
+                let line = error.line();
+                inner.server.stats.count_error(line.as_bytes());
+                return Ok((counted(scripts::error_table(lua, &line)?)?, true));
+            }
+        };
+        if command.spec.has(WRITE)
+            && let Some(running) = &mut inner.server.scripts.running
+        {
+            running.wrote = true;
+        }
+        dispatch::call(command, &mut inner);
+        let failed = self.reply.as_bytes().first() == Some(&b'-');
+        let value = scripts::value_of(lua, self.reply.as_bytes());
+        self.reply.clear(KEPT_REPLY_BYTES);
+        let value = value?;
+        Ok((if failed { counted(value)? } else { value }, failed))
+    }
+
+    /// Reads the words of a command.
+    fn take_words(&mut self, args: &MultiValue) -> Result<(), &'static str> {
+        self.buffer.clear();
+        self.ranges.clear();
+        if args.is_empty() {
+            return Err("ERR Please specify at least one argument for this redis lib call");
+        }
+        for value in args {
+            let start = self.buffer.len() as u32;
+            match value {
+                Value::String(text) => self.buffer.extend_from_slice(&text.as_bytes()),
+                Value::Integer(number) if number.unsigned_abs() < 1 << 53 => {
+                    self.buffer.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+                }
+                Value::Integer(number) => self.buffer.extend_from_slice(shortest_of(*number as f64, 17).as_bytes()),
+                Value::Number(number) => self.buffer.extend_from_slice(shortest_of(*number, 17).as_bytes()),
+                _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+            }
+            if self.buffer.len() > u32::MAX as usize {
+                return Err("ERR the arguments of the command are too long");
+            }
+            self.ranges.push(ArgRange { start, len: self.buffer.len() as u32 - start });
+        }
+        Ok(())
+    }
+
+    fn set_protocol(&mut self, lua: &Lua, args: &MultiValue) -> Results {
+        if args.len() != 1 {
+            return Err(raised(lua, "ERR redis.setresp() requires one argument.", false)?);
+        }
+        let protocol = match lua.coerce_number(args[0].clone())? {
+            Some(2.0) => Protocol::Resp2,
+            Some(3.0) => Protocol::Resp3,
+            _ => return Err(raised(lua, "ERR RESP version must be 2 or 3.", false)?),
+        };
+        self.reply.set_protocol(protocol);
+        Ok(().into_lua_multi(lua)?)
+    }
+
+    /// redis.acl_check_cmd: whether the user might run a command.
+    fn check_command(&mut self, lua: &Lua, args: MultiValue) -> Results {
+        if let Err(line) = self.take_words(&args) {
+            return Err(raised(lua, line, false)?);
+        }
+        let words = Args::new(&self.buffer, &self.ranges);
+        let registry = registry();
+        let found = registry.find(words.at(0)).map(|command| command.id);
+        if dispatch::resolve(registry, found, words).is_err() {
+            return Err(raised(lua, "ERR Invalid command passed to redis.acl_check_cmd()", false)?);
+        }
+        // There is one user, who may do all.
+        Ok(true.into_lua_multi(lua)?)
+    }
+}
+
+/// An error for the script.
+fn raised(lua: &Lua, line: &str, is_counted: bool) -> Result<Raise, Raise> {
+    let table = scripts::error_table(lua, line)?;
+    Ok(Raise::Value(if is_counted { counted(table)? } else { table }))
+}
+
+/// An error that the statistics have counted already.
+fn counted(error: Value) -> Result<Value, Raise> {
+    if let Value::Table(table) = &error {
+        table.raw_set("ignore_error_stats_update", true)?;
+    }
+    Ok(error)
+}
+
+/// The command that a script calls, if it may. What a user may call is to be checked here, too.
+fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> {
+    let registry = registry();
+    let found = registry.find(ctx.args.at(0)).map(|command| command.id);
+    let unknown = |_| CmdError::fixed("ERR Unknown Redis command called from script");
+    let command = dispatch::resolve(registry, found, ctx.args).map_err(unknown)?;
+    let spec = command.spec;
+    let refused = if !spec.takes(ctx.args.len()) {
+        Some(CmdError::fixed("ERR Wrong number of args calling Redis command from script"))
+    } else if spec.has(NOSCRIPT) {
+        Some(CmdError::fixed("ERR This Redis command is not allowed from script"))
+    } else if spec.has(WRITE) && rules.read_only {
+        Some(CmdError::fixed(READ_ONLY))
+    } else if spec.has(WRITE)
+        && let Some(error) = dispatch::refuse_write(ctx, WRITE)
+    {
+        Some(error)
+    } else if spec.has(DENYOOM)
+        && rules.out_of_memory
+        && ctx.server.scripts.running.as_ref().is_some_and(|running| !running.wrote)
+    {
+        Some(CmdError::OUT_OF_MEMORY)
+    } else {
+        None
+    };
+    match refused {
+        Some(error) => {
+            ctx.server.stats.command(command.id).rejected += 1;
+            Err(error)
+        }
+        None => Ok(command),
+    }
+}

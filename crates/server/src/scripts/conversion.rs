@@ -1,0 +1,300 @@
+//! Values between Lua and RESP: what a command replies becomes a value of the script, what the script returns a reply.
+//!
+//! Relies on replies being well formed, as the server has written them itself.
+
+use quire_lua::mlua::{self, Lua, Table, Value};
+
+use crate::resp::Reply;
+
+/// Tables within tables that a reply may have: what is deeper is an error, as it takes the stack.
+const DEEPEST: usize = 200;
+/// Elements that a table may have for one element of a reply at least. The memory of the interpreter doesn't bound a reply whose
+/// elements are the same table over and over.
+const MOST_REPLY_BYTES: usize = 1 << 30;
+
+/// A reply that is being read.
+struct ReplyReader<'r> {
+    lua: &'r Lua,
+    bytes: &'r [u8],
+}
+
+/// The value of a reply.
+pub fn value_of(lua: &Lua, reply: &[u8]) -> mlua::Result<Value> {
+    ReplyReader { lua, bytes: reply }.value()
+}
+
+impl<'r> ReplyReader<'r> {
+    fn line(&mut self) -> (u8, &'r [u8]) {
+        let end = memchr::memchr(b'\r', self.bytes).unwrap_or(self.bytes.len());
+        let (line, rest) = self.bytes.split_at(end);
+        self.bytes = rest.get(2..).unwrap_or_default();
+        line.split_first().map_or((b'_', &[][..]), |(first, line)| (*first, line))
+    }
+
+    fn bulk(&mut self, length: i64) -> &'r [u8] {
+        let (bulk, rest) = self.bytes.split_at(self.bytes.len().min(length as usize));
+        self.bytes = rest.get(2..).unwrap_or_default();
+        bulk
+    }
+
+    fn string(&self, bytes: &[u8]) -> mlua::Result<Value> {
+        Ok(Value::String(self.lua.create_string(bytes)?))
+    }
+
+    fn wrapped(&self, name: &str, value: Value) -> mlua::Result<Value> {
+        let table = self.lua.create_table_with_capacity(0, 1)?;
+        table.raw_set(name, value)?;
+        Ok(Value::Table(table))
+    }
+
+    fn value(&mut self) -> mlua::Result<Value> {
+        let (kind, line) = self.line();
+        let text = || std::str::from_utf8(line).unwrap_or_default();
+        let number = || text().parse::<i64>().unwrap_or_default();
+        match kind {
+            b':' => Ok(Value::Number(number() as f64)),
+            b'$' if number() < 0 => Ok(Value::Boolean(false)),
+            b'$' => {
+                let bulk = self.bulk(number());
+                self.string(bulk)
+            }
+            b'+' => self.wrapped("ok", self.string(line)?),
+            b'-' => self.wrapped("err", self.string(line)?),
+            b'*' if number() < 0 => Ok(Value::Boolean(false)),
+            b'*' | b'>' => self.list(number()),
+            b'%' => self.map(number()),
+            b'~' => self.set(number()),
+            b',' => self.wrapped("double", Value::Number(double(text()))),
+            b'#' => Ok(Value::Boolean(line == b"t")),
+            b'(' => self.wrapped("big_number", self.string(line)?),
+            b'=' => self.verbatim(number()),
+            _ => Ok(Value::Nil),
+        }
+    }
+
+    fn list(&mut self, length: i64) -> mlua::Result<Value> {
+        let table = self.lua.create_table_with_capacity(length as usize, 0)?;
+        for index in 1..=length {
+            let value = self.value()?;
+            table.raw_set(index, value)?;
+        }
+        Ok(Value::Table(table))
+    }
+
+    fn map(&mut self, length: i64) -> mlua::Result<Value> {
+        let table = self.lua.create_table()?;
+        for _ in 0..length {
+            let (key, value) = (self.value()?, self.value()?);
+            table.raw_set(key, value)?;
+        }
+        self.wrapped("map", Value::Table(table))
+    }
+
+    fn set(&mut self, length: i64) -> mlua::Result<Value> {
+        let table = self.lua.create_table()?;
+        for _ in 0..length {
+            let key = self.value()?;
+            table.raw_set(key, true)?;
+        }
+        self.wrapped("set", Value::Table(table))
+    }
+
+    fn verbatim(&mut self, length: i64) -> mlua::Result<Value> {
+        let bulk = self.bulk(length);
+        let (format, text) = bulk.split_at(bulk.len().min(3));
+        let table = self.lua.create_table()?;
+        table.raw_set("format", self.string(format)?)?;
+        table.raw_set("string", self.string(text.get(1..).unwrap_or_default())?)?;
+        self.wrapped("verbatim_string", Value::Table(table))
+    }
+}
+
+fn double(text: &str) -> f64 {
+    text.parse().unwrap_or(f64::NAN)
+}
+
+/// Writes what a script has returned.
+pub fn write_reply(reply: &mut Reply, value: &Value) -> mlua::Result<()> {
+    write(reply, value, 0)
+}
+
+fn write(reply: &mut Reply, value: &Value, depth: usize) -> mlua::Result<()> {
+    match value {
+        Value::String(string) => reply.bulk(&string.as_bytes()),
+        Value::Integer(number) => reply.int(*number),
+        Value::Number(number) => reply.int(integer(*number)),
+        Value::Boolean(value) if reply.is_resp3() => reply.boolean(*value),
+        Value::Boolean(true) => reply.int(1),
+        Value::Table(_) if depth > DEEPEST => reply.error("ERR reached lua stack limit"),
+        Value::Table(_) if reply.len() > MOST_REPLY_BYTES => reply.error("ERR the reply of the script is too large"),
+        Value::Table(table) => write_table(reply, table, depth)?,
+        _ => reply.null(),
+    }
+    Ok(())
+}
+
+/// As in C: what is out of range is the least number.
+fn integer(number: f64) -> i64 {
+    if number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0 {
+        number as i64
+    } else {
+        i64::MIN
+    }
+}
+
+/// Bytes of a line, which ends where one does.
+fn line_of(string: &mlua::String) -> Vec<u8> {
+    string.as_bytes().iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect()
+}
+
+fn write_line(reply: &mut Reply, kind: &[u8], line: &[u8]) {
+    reply.raw(kind);
+    reply.raw(line);
+    reply.raw(b"\r\n");
+}
+
+fn write_table(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<()> {
+    if let Value::String(line) = table.raw_get("err")? {
+        write_line(reply, b"-", trimmed(&line_of(&line)));
+    } else if let Value::String(line) = table.raw_get("ok")? {
+        write_line(reply, b"+", &line_of(&line));
+    } else if let Some(number) = number_in(table, "double")? {
+        reply.double(number);
+    } else if let Value::Table(map) = table.raw_get("map")? {
+        let mark = reply.begin_array();
+        let mut pairs = 0;
+        for pair in map.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            write(reply, &key, depth + 1)?;
+            write(reply, &value, depth + 1)?;
+            pairs += 1;
+        }
+        reply.end_map(mark, pairs);
+    } else if let Value::Table(set) = table.raw_get("set")? {
+        let mark = reply.begin_array();
+        let mut length = 0;
+        for pair in set.pairs::<Value, Value>() {
+            write(reply, &pair?.0, depth + 1)?;
+            length += 1;
+        }
+        reply.end_set(mark, length);
+    } else if let Value::String(digits) = table.raw_get("big_number")? {
+        reply.bignum(&String::from_utf8_lossy(&line_of(&digits)));
+    } else if let Some((format, text)) = verbatim_in(table)? {
+        let format = format!("{:<3}", format.to_string_lossy().chars().take(3).collect::<String>());
+        reply.verbatim(&format, &text.as_bytes());
+    } else {
+        write_list(reply, table, depth)?;
+    }
+    Ok(())
+}
+
+/// An error is one line, whatever ends it.
+fn trimmed(line: &[u8]) -> &[u8] {
+    line.trim_ascii_end()
+}
+
+fn number_in(table: &Table, name: &str) -> mlua::Result<Option<f64>> {
+    Ok(match table.raw_get(name)? {
+        Value::Number(number) => Some(number),
+        Value::Integer(number) => Some(number as f64),
+        _ => None,
+    })
+}
+
+fn verbatim_in(table: &Table) -> mlua::Result<Option<(mlua::String, mlua::String)>> {
+    let Value::Table(verbatim) = table.raw_get("verbatim_string")? else { return Ok(None) };
+    match (verbatim.raw_get("format")?, verbatim.raw_get("string")?) {
+        (Value::String(format), Value::String(text)) => Ok(Some((format, text))),
+        _ => Ok(None),
+    }
+}
+
+fn write_list(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<()> {
+    let mark = reply.begin_array();
+    let mut length = 0;
+    loop {
+        let value: Value = table.raw_get(length + 1)?;
+        if value.is_nil() || reply.overflowed() {
+            break;
+        }
+        write(reply, &value, depth + 1)?;
+        length += 1;
+    }
+    reply.end_array(mark, length);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_lua::Interpreter;
+
+    use super::*;
+    use crate::resp::Protocol;
+
+    fn returned(protocol: Protocol, source: &str) -> String {
+        let interpreter = Interpreter::new(64 << 20).unwrap();
+        let function = interpreter.compile("x", source.as_bytes()).unwrap();
+        let value: Value = function.call(()).unwrap();
+        let mut reply = Reply::new(protocol);
+        write_reply(&mut reply, &value).unwrap();
+        String::from_utf8(reply.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_a_script_returns_is_a_reply_of_either_protocol() {
+        for (source, two, three) in [
+            ("return 3.99", ":3\r\n", ":3\r\n"),
+            ("return 1e20", ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            ("return 'a'", "$1\r\na\r\n", "$1\r\na\r\n"),
+            ("return true", ":1\r\n", "#t\r\n"),
+            ("return false", "$-1\r\n", "#f\r\n"),
+            ("return nil", "$-1\r\n", "_\r\n"),
+            (
+                "return {1, 'a', {2}, nil, 3}",
+                "*3\r\n:1\r\n$1\r\na\r\n*1\r\n:2\r\n",
+                "*3\r\n:1\r\n$1\r\na\r\n*1\r\n:2\r\n",
+            ),
+            ("return {ok = 'a\\r\\nb'}", "+a  b\r\n", "+a  b\r\n"),
+            ("return {err = 'MY x\\n'}", "-MY x\r\n", "-MY x\r\n"),
+            ("return {double = 1.5}", "$3\r\n1.5\r\n", ",1.5\r\n"),
+            ("return {map = {a = 1}}", "*2\r\n$1\r\na\r\n:1\r\n", "%1\r\n$1\r\na\r\n:1\r\n"),
+            ("return {set = {a = true}}", "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
+            ("return {big_number = '123'}", "$3\r\n123\r\n", "(123\r\n"),
+            ("return {verbatim_string = {format = 'txt', string = 'a'}}", "$1\r\na\r\n", "=5\r\ntxt:a\r\n"),
+            ("return function() end", "$-1\r\n", "_\r\n"),
+        ] {
+            assert_eq!(returned(Protocol::Resp2, source), two, "{source}");
+            assert_eq!(returned(Protocol::Resp3, source), three, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_table_within_itself_gives_an_error_and_no_endless_reply() {
+        let text = returned(Protocol::Resp2, "local t = {} t[1] = t return t");
+        assert!(text.ends_with("-ERR reached lua stack limit\r\n"), "{text}");
+    }
+
+    #[test]
+    fn replies_become_values_and_the_same_replies_again() {
+        let interpreter = Interpreter::new(64 << 20).unwrap();
+        for text in [
+            ":5\r\n",
+            "$3\r\na\r\n\r\n",
+            "+OK\r\n",
+            "-ERR x\r\n",
+            "*2\r\n:1\r\n*1\r\n$1\r\na\r\n",
+            "%1\r\n$1\r\na\r\n~1\r\n:1\r\n",
+            ",1.5\r\n",
+            "#t\r\n",
+            "(123\r\n",
+            "=5\r\ntxt:a\r\n",
+            "_\r\n",
+        ] {
+            let value = value_of(interpreter.lua(), text.as_bytes()).unwrap();
+            let mut reply = Reply::new(Protocol::Resp3);
+            write_reply(&mut reply, &value).unwrap();
+            assert_eq!(String::from_utf8_lossy(reply.as_bytes()), text);
+        }
+    }
+}
