@@ -337,6 +337,11 @@ impl Clients {
         slots
     }
 
+    /// The connection in this slot has what its socket did not take while a script ran: the loop asks the socket again.
+    pub fn note_unsent(&mut self, slot: Slot) {
+        self.delivered.push(slot);
+    }
+
     /// Slots that were sent messages in this turn; one may be there several times.
     pub fn take_delivered(&mut self) -> Vec<Slot> {
         self.offered = 0;

@@ -172,7 +172,8 @@ mod tests {
     const HOUR_MS: i64 = 3_600_000;
     const START_MS: i64 = 1_000_000 * HOUR_MS;
     const KEYS: [&str; 23] = [
-        "a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x", "o", "p", "n", "d", "e", "g", "w", "ww",
+        "a", "b", "c", "h", "i", "j", "t", "u", "v", "l", "q", "r", "z", "y", "x", "o", "p", "n", "d", "e", "g", "w",
+        "ww",
     ];
 
     /// A server without sockets whose clock is moved by hand.

@@ -89,7 +89,7 @@ impl BusyServer for BusySockets {
             let is_unfinished = !connection.output.is_empty() || connection.socket.has_unsent() || connection.unread;
             if is_unfinished && !connection.has_messages {
                 connection.has_messages = true;
-                state.clients.delivered.push(slot);
+                state.clients.note_unsent(slot);
             }
             state.clients.put_back(slot, connection);
             if closes {

@@ -6,6 +6,7 @@
 use crate::db::DbId;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
+use crate::keyspace::access;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::Entry;
 
