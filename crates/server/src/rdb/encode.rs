@@ -6,6 +6,8 @@ use std::io::Write;
 use quire_rdb::{Encoder, ValueKind};
 use quire_store::{DbId, Direction, Store, StoreError, ValueType, hash, list, set, string, zset};
 
+use super::streams::encode_stream;
+
 /// The form of a type's values.
 pub fn kind_of(kind: ValueType) -> ValueKind {
     match kind {
@@ -14,6 +16,7 @@ pub fn kind_of(kind: ValueType) -> ValueKind {
         ValueType::Set => ValueKind::Set,
         ValueType::List => ValueKind::List,
         ValueType::Zset => ValueKind::Zset,
+        ValueType::Stream => ValueKind::Stream,
     }
 }
 
@@ -61,6 +64,7 @@ pub fn encode_value<W: Write>(
                 true
             })?;
         }
+        ValueType::Stream => encode_stream(store, db, key, out)?,
     }
     Ok(())
 }

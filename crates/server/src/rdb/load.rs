@@ -2,8 +2,10 @@
 
 use std::io::Read;
 
-use quire_rdb::{Elements, Pairs, RdbError, Scored, Value};
-use quire_store::{DbId, End, ExpiryChange, Store, StoreError, hash, list, set, string, zset};
+use quire_rdb::{Elements, Pairs, RdbError, Scored, StreamReader, Value};
+use quire_store::{DbId, End, ExpiryChange, Store, StoreError, StreamId, hash, list, set, stream, string, zset};
+
+use super::streams::{self, load_state};
 
 /// Why a value could not be put into the store.
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +64,7 @@ pub fn load_value<R: Read>(
         Value::Set(members) => load_set(store, target, members),
         Value::Hash(pairs) => load_hash(store, target, pairs),
         Value::Zset(scored) => load_zset(store, target, scored),
-        Value::Stream(stream) => {
-            stream.finish()?;
-            Ok(Loaded::Unsupported("stream"))
-        }
+        Value::Stream(reader) => load_stream(store, target, reader),
         Value::Module(_) => Ok(Loaded::Unsupported("module")),
     }
 }
@@ -142,4 +141,30 @@ fn load_zset<R: Read>(
         count += 1;
     }
     Ok(stored(count, 0))
+}
+
+fn load_stream<R: Read>(
+    store: &mut Store,
+    target: LoadTarget<'_>,
+    mut reader: StreamReader<'_, R>,
+) -> Result<Loaded, LoadError> {
+    let mut stream = stream::open_mut(store, target.db, target.key)?;
+    if target.is_aside {
+        stream = stream.made_aside();
+    }
+    // One without entries is a key, too.
+    stream.create()?;
+    let mut last = StreamId::MIN;
+    while let Some(entry) = reader.next_entry()? {
+        let id = streams::read(entry.id);
+        if id <= last {
+            return Err(LoadError::Content("a stream's entries are not in order"));
+        }
+        let mut words = Vec::with_capacity(2 * entry.field_count());
+        entry.for_each(|field, value| words.extend([field.to_vec(), value.to_vec()]));
+        stream.add(id, &words.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        last = id;
+    }
+    load_state(&mut stream, &reader.finish()?)?;
+    Ok(Loaded::Stored { mortal_fields: 0 })
 }

@@ -8,3 +8,4 @@ pub mod export;
 pub mod import;
 pub mod load;
 pub mod start;
+mod streams;

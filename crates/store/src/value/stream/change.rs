@@ -37,6 +37,12 @@ pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Resu
 }
 
 impl StreamMut<'_> {
+    /// Says that it is made aside, under a [`Keyspace::aside_key`]: what becomes of it is no change.
+    pub fn made_aside(mut self) -> Self {
+        self.value.set_aside();
+        self
+    }
+
     /// What is changed is told to no client that watches the key or waits for it, and noted for no notification: what is pending is no
     /// part of the value that these have seen.
     pub fn tell_no_watcher(&mut self) {
