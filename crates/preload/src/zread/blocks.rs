@@ -282,13 +282,6 @@ pub fn release(was_held: bool, is_child: bool) {
     }
 }
 
-/// In a child that no handler has seen: lists that another thread has had stay taken.
-pub fn release_in_child() {
-    let Some(table) = table() else { return };
-    // As in `release`: no more blocks are made.
-    let _ = table.taken.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed);
-}
-
 impl BlockTable {
     fn try_lock(&self) -> bool {
         (0..TRIES).any(|_| {

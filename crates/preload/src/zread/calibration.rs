@@ -8,9 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use quire_sys::area::AnonymousMap;
-use quire_sys::caller_file::CallerFile;
+use quire_sys::caller_file::{self, CallerFile, IoVec};
 use quire_sys::map::{self, MapSharing, Protection};
 use quire_sys::mem::PAGE_SIZE;
+use quire_sys::pagemap::Pagemap;
+use quire_sys::thread::BlockedSignals;
 
 use super::loss_model::{ReadCost, SIZES};
 
@@ -89,6 +91,19 @@ pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
 /// What `once` costs if the bytes are left alone, touched and stored to afterwards.
 fn each_use(once: impl Fn(fn(&AnonymousMap, usize)) -> Option<u64>) -> Option<[u64; 3]> {
     Some([least(|| once(leave))?, least(|| once(touch))?, least(|| once(store))?])
+}
+
+/// In the lease process, before it says that it is ready: makes each system call once that a thread of the program makes to remap. Where a filter
+/// ends a process for one of them, it is not the program.
+pub fn rehearse() {
+    let _blocked = BlockedSignals::with_the_c_library_s();
+    let none = IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let (given, mut room) = ([none], [none]);
+    // SAFETY: no array lies in the first page, so nothing is looked at without the kernel.
+    unsafe { caller_file::buffers(given.as_ptr(), 1, &mut room, std::ptr::null()) };
+    let Some(caller) = CallerFile::new(0) else { return };
+    let _ = (caller.regular(), caller.is_buffered(), caller.is_cached(0, 1), caller.advance(0));
+    let _ = Pagemap::open(None).and_then(|pagemap| pagemap.read_words(given.as_ptr().addr(), &mut [0]));
 }
 
 fn least(mut once: impl FnMut() -> Option<u64>) -> Option<u64> {

@@ -17,7 +17,7 @@ use super::convert::{self, Converter};
 use super::extents::{Extent, MOST_EXTENTS};
 use super::maps::{self, MOST_FILES, MapsGuard};
 use super::requests::{self, LeaseRequest};
-use super::{blocks, calibration, forks, loss_model, remap, stats};
+use super::{blocks, calibration, loss_model, stats, unseen_child};
 use crate::confinement::{self, CallingProcess};
 use crate::{log, process};
 
@@ -71,7 +71,7 @@ pub fn is_current() -> bool {
 
 /// Whether it runs, beside the calling process.
 pub fn is_alive() -> bool {
-    HELPER.is_alive() && !forks::is_left_behind()
+    HELPER.is_alive() && !unseen_child::is_here()
 }
 
 /// Has it started if it isn't there; whether it is there, or soon.
@@ -197,7 +197,7 @@ fn live() -> Result<(), &'static str> {
     unsafe { lease::listen(told) }.map_err(|_| "no signals")?;
     let converter = Converter::new()?;
     if !loss_model::is_known() {
-        remap::rehearse();
+        calibration::rehearse();
         loss_model::set(&calibration::measure().ok_or("costs can't be measured")?);
     }
     let mut holder = LeaseHolder {

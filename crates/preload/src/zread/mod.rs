@@ -26,4 +26,5 @@ pub mod real_calls;
 pub mod remap;
 pub mod requests;
 pub mod stats;
+pub mod unseen_child;
 pub mod use_history;

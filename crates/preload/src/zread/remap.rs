@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use quire_sys::caller_file::{self, CallerFile, IoVec};
+use quire_sys::caller_file::{CallerFile, IoVec};
 use quire_sys::guest;
 use quire_sys::lease::FileKey;
 use quire_sys::map::{self, Protection};
@@ -19,7 +19,7 @@ use super::extents::Extent;
 use super::maps::{self, LeasedFile, MapsState};
 use super::stats::{self, CopyReason};
 use super::use_history::{UseHistory, UseShares};
-use super::{convert, forks, lease_process, loss_model, memory_hooks, patterns};
+use super::{convert, forks, lease_process, loss_model, memory_hooks, patterns, unseen_child};
 
 /// The first remaps of a buffer whose pages are looked at afterwards, and of the later ones one in so many.
 const LOOKED_AT: u32 = 8;
@@ -85,7 +85,7 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     if is_declined(block) {
         return Err(CopyReason::Loss);
     }
-    if forks::is_left_behind() {
+    if unseen_child::is_here() {
         return Err(CopyReason::NotReady);
     }
     let caller = CallerFile::new(number).ok_or(CopyReason::Uncacheable)?;
@@ -400,19 +400,6 @@ fn is_asked_for(caller: CallerFile) -> bool {
     let mut path = [0; 4096];
     let path = caller.path(&mut path).unwrap_or_default();
     patterns::settings().is_some_and(|settings| settings.has(path))
-}
-
-/// In the lease process, before it says that it is ready: makes each system call once that a thread of the program makes to remap. Where a filter
-/// ends a process for one of them, it is not the program.
-pub fn rehearse() {
-    let _blocked = BlockedSignals::with_the_c_library_s();
-    let none = IoVec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-    let (given, mut room) = ([none], [none]);
-    // SAFETY: no array lies in the first page, so nothing is looked at without the kernel.
-    unsafe { caller_file::buffers(given.as_ptr(), 1, &mut room, std::ptr::null()) };
-    let Some(caller) = CallerFile::new(0) else { return };
-    let _ = (caller.regular(), caller.is_buffered(), caller.is_cached(0, 1), caller.advance(0));
-    let _ = Pagemap::open(None).and_then(|pagemap| pagemap.read_words(given.as_ptr().addr(), &mut [0]));
 }
 
 #[cfg(test)]
