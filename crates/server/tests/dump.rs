@@ -86,7 +86,7 @@ fn a_payload_that_is_refused_changes_nothing() {
     refused(&mut client, ValueKind::List, &[b"a"], 2);
     refused(&mut client, ValueKind::List, &[], 0);
     refused(&mut client, ValueKind::Zset, &[b"a"], 1);
-    refused(&mut client, ValueKind::Set, &[b"a"; 0], 1 << 60);
+    refused(&mut client, ValueKind::Set, &[], 1 << 60);
     assert_eq!(client.text("DEBUG DIGEST"), digest);
     assert_eq!(client.text("DBSIZE"), "1");
 }
