@@ -107,9 +107,5 @@ pub(crate) fn number_of(value: &Value) -> Option<f64> {
 
 /// A number without its fraction, as conversions in C do it on the machines that Redis runs on.
 pub(crate) fn truncated(number: f64) -> i64 {
-    if number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0 {
-        number as i64
-    } else {
-        i64::MIN
-    }
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) { number as i64 } else { i64::MIN }
 }

@@ -123,7 +123,7 @@ fn write(bytes: &mut Vec<u8>, value: &Value, depth: usize) -> Result<(), Raise> 
 
 fn write_number(bytes: &mut Vec<u8>, number: f64) {
     let integer = number as i64;
-    let fits = number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0;
+    let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number);
     if fits && integer as f64 == number {
         return write_integer(bytes, integer);
     }

@@ -38,6 +38,7 @@ pub mod lock_file;
 pub mod log_control;
 pub mod log_writer;
 pub mod metrics;
+pub mod metrics_desk;
 pub mod monitor;
 pub mod net;
 pub mod notifications;

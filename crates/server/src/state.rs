@@ -17,7 +17,7 @@ use crate::latency::LatencyMonitor;
 use crate::leftover_logs::LeftoverLogs;
 use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
-use crate::metrics::MetricsDesk;
+use crate::metrics_desk::MetricsDesk;
 use crate::save_state::SaveState;
 use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;

@@ -14,7 +14,7 @@ use super::worker::Worker;
 use crate::blocked::WakeEvent;
 use crate::clients::Slot;
 use crate::log_control;
-use crate::metrics;
+use crate::metrics::gather;
 use crate::persistence;
 use crate::state::Shutdown;
 
@@ -134,7 +134,9 @@ impl Engine {
                     self.worker.state.ending.request =
                         Some(Shutdown { no_save: true, force: true, ..Shutdown::default() });
                 }
-                metrics::answer(&self.worker.store, &self.worker.state);
+                if let Some(desk) = &self.worker.state.instance.metrics {
+                    desk.answer(|| gather::all(&self.worker.store, &self.worker.state));
+                }
             }
             SIGNALS => {
                 if self.signals.as_mut().is_some_and(Signals::drain) {

@@ -14,7 +14,7 @@ use super::listen::{self, ListenError};
 use super::worker::Worker;
 use crate::config::Config;
 use crate::log_control;
-use crate::metrics;
+use crate::metrics_desk;
 use crate::persistence;
 use crate::registry;
 use crate::replay::{ReplayError, ReplaySummary, replay};
@@ -124,7 +124,7 @@ impl Server {
         state.instance.waker = Some(Arc::clone(&waker));
         if state.config.metrics_port != 0 {
             let (ip, port) = (state.config.metrics_bind, state.config.metrics_port);
-            state.instance.metrics = Some(metrics::serve(ip, port, Arc::clone(&waker))?);
+            state.instance.metrics = Some(metrics_desk::serve(ip, port, Arc::clone(&waker))?);
         }
         if !replayed.recovered.damaged_files.is_empty() {
             keep_recovered(&mut store, &mut state, &replayed).map_err(ServerError::Fault)?;

@@ -177,7 +177,7 @@ static LATENCY: &[CommandSpec] = &[
     )
     .flags(OPERATOR)
     .summary("Tells how long runs of commands took, in ranges that double.")
-    .args(&[Arg::string("COMMAND").multiple().optional()])
+    .args(&[Arg::string("command").multiple().optional()])
     .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
     server(CommandSpec::new("history", 3, cmd_server::latency_history), "2.8.13", O_1)
         .flags(OPERATOR)

@@ -423,7 +423,7 @@ pub(super) fn front(bytes: &[u8], stays: impl Fn(u64, StreamId) -> bool) -> Resu
 pub(super) fn check(bytes: &[u8], after: Option<StreamId>) -> Result<(u64, Option<StreamId>)> {
     let mut entries = entries(bytes)?;
     let (mut last, mut count, first) = (after, 0, entries.first);
-    while let Some(span) = entries.next() {
+    for span in entries.by_ref() {
         let id = span?.id;
         if last.is_some_and(|last| id <= last) || id < first {
             return Err(StoreError::damaged("a stream's entries that are not in order"));

@@ -7,10 +7,6 @@ use std::time::Duration;
 
 use mio::Waker;
 use quire_metrics::{Endpoint, EndpointError, Metric};
-use quire_store::Store;
-
-use super::gather;
-use crate::state::ServerState;
 
 /// So long the event loop may take; a scraper gives up after ten seconds, as a rule.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,17 +43,16 @@ fn ask(sender: &Sender<Question>, waker: &Waker) -> Result<Vec<Metric>, String> 
 }
 
 impl MetricsDesk {
+    /// Answers what was asked meanwhile.
+    pub fn answer(&self, mut gather: impl FnMut() -> Vec<Metric>) {
+        while let Ok(question) = self.questions.try_recv() {
+            // It may have been given up.
+            let _ = question.try_send(gather());
+        }
+    }
+
     /// Where they are served.
     pub fn address(&self) -> std::net::SocketAddr {
         self.endpoint.address()
-    }
-}
-
-/// Answers what was asked meanwhile.
-pub(crate) fn answer(store: &Store, state: &ServerState) {
-    let Some(desk) = &state.instance.metrics else { return };
-    while let Ok(question) = desk.questions.try_recv() {
-        // It may have been given up.
-        let _ = question.try_send(gather::all(store, state));
     }
 }
