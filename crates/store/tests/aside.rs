@@ -1,11 +1,12 @@
 //! Values that are made aside: no command finds them before they are published, and publishing is one change.
 
-mod common;
-
-use common::config;
-use quire_store::{DbId, End, ExpiryChange, KeyFate, Store, StoreError, list, set, string};
+use quire_store::{DbId, End, ExpiryChange, KeyFate, Store, StoreConfig, StoreError, list, set, string};
 
 const DB: DbId = DbId(0);
+
+fn config() -> StoreConfig {
+    StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, seed: Some(1), ..StoreConfig::default() }
+}
 
 #[test]
 fn a_value_gets_its_key_and_its_end_as_one_change() {
