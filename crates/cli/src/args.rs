@@ -168,6 +168,20 @@ fn rdb(help: &'static str) -> Arg {
     Arg::new("rdb").long("rdb").value_name("RDB").required(true).value_parser(value_parser!(PathBuf)).help(help)
 }
 
+/// What exchanges images with Redis.
+fn exchange() -> [Command; 2] {
+    [
+        Command::new("import")
+            .about("Make an image of the data of Redis or Valkey; what has no place in it is told")
+            .arg(rdb("The file to read, of versions 1 to 12"))
+            .arg(file()),
+        Command::new("export")
+            .about("Write an image as a file that redis-server 7.0 and later load. The image's server may be running. Ctrl-C cancels it")
+            .arg(rdb("The file to write, which must not exist"))
+            .arg(file()),
+    ]
+}
+
 fn image() -> Command {
     Command::new("image")
         .about("Look at an image that a save has written, copy it, exchange it with Redis, or watch a save")
@@ -210,18 +224,7 @@ fn image() -> Command {
                         .help("idle: the disk serves the copy when no other request wants it (where BFQ or mq-deadline schedule it)"),
                 ),
         )
-        .subcommand(
-            Command::new("import")
-                .about("Make an image of the data of Redis or Valkey; what has no place in it is told")
-                .arg(rdb("The file to read, of versions 1 to 12"))
-                .arg(file()),
-        )
-        .subcommand(
-            Command::new("export")
-                .about("Write an image as a file that redis-server 7.0 and later load. The image's server may be running. Ctrl-C cancels it")
-                .arg(rdb("The file to write, which must not exist"))
-                .arg(file()),
-        )
+        .subcommands(exchange())
         .subcommand(
             Command::new("watch")
                 .about("Show how far the running save of a server is: bytes, rate, time left; exit code 1 if it fails")

@@ -5,9 +5,9 @@
 use std::io::{self, Write};
 
 use crate::checksum::Checksum;
-use crate::codes::TypeNumber;
 use crate::listpack::plain_int;
 use crate::lzf;
+use crate::type_number::TypeNumber;
 
 /// Shorter strings are not compressed, as in Redis.
 const LEAST_COMPRESSED: usize = 21;

@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod checksum;
-mod codes;
 mod elements;
 mod encoder;
 mod error;
@@ -24,6 +23,7 @@ mod payload;
 mod reader;
 mod stream;
 mod stream_writer;
+mod type_number;
 mod value;
 mod word;
 mod writer;
@@ -31,7 +31,6 @@ mod ziplist;
 mod zipmap;
 
 pub use checksum::checksum;
-pub use codes::KeyFacts;
 pub use elements::{Elements, Pairs, Scored};
 pub use encoder::{Encoder, ValueKind};
 pub use error::{Cause, RdbError, Result};
@@ -39,6 +38,7 @@ pub use payload::{PayloadError, PayloadReader, PayloadWriter};
 pub use reader::{Item, KeyItem, Reader, is_rdb};
 pub use stream::{PendingEntry, StreamConsumer, StreamEntry, StreamGroup, StreamId, StreamReader, StreamState};
 pub use stream_writer::StreamPacker;
+pub use type_number::KeyFacts;
 pub use value::Value;
 pub use writer::Writer;
 

@@ -3,10 +3,10 @@
 //! Relies on `value` and `encoder` for the value itself.
 
 use crate::checksum::checksum;
-use crate::codes::TypeNumber;
 use crate::encoder::{Encoder, ValueKind};
 use crate::error::{Cause, RdbError};
 use crate::input::Input;
+use crate::type_number::TypeNumber;
 use crate::value::Value;
 use crate::{NEWEST_READ, WRITTEN_VERSION};
 

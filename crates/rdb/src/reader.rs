@@ -5,9 +5,9 @@
 use std::io::Read;
 
 use crate::NEWEST_READ;
-use crate::codes::{KeyFacts, TypeNumber, opcode};
 use crate::error::{Cause, Result};
 use crate::input::Input;
+use crate::type_number::{KeyFacts, TypeNumber, opcode};
 use crate::value::{Value, module_name, skip_module};
 
 const MAGIC: &[u8; 5] = b"REDIS";

@@ -4,12 +4,12 @@
 
 use std::io::Read;
 
-use crate::codes::TypeNumber;
 use crate::elements::{ElementSource, Elements, Pairs, Scored};
 use crate::error::{Cause, Result};
 use crate::input::Input;
 use crate::packed::Form;
 use crate::stream::{StreamReader, StreamVersion};
+use crate::type_number::TypeNumber;
 
 /// A value whose parts are still to be read, all of them, before anything behind it is.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 use std::io::{self, Write};
 
 use crate::WRITTEN_VERSION;
-use crate::codes::{KeyFacts, opcode};
 use crate::encoder::{Encoder, ValueKind};
+use crate::type_number::{KeyFacts, opcode};
 
 /// Writes an RDB file.
 #[derive(Debug)]

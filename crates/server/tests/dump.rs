@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Client, Value, config_in, refused, start, start_in};
+use common::{Client, Value, config_in, start, start_in};
 use quire_rdb::{KeyFacts, PayloadWriter, ValueKind, Writer};
 
 fn payload(client: &mut Client, key: &str) -> Vec<u8> {
@@ -147,7 +147,7 @@ fn a_damaged_file_of_redis_is_refused_and_stays() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    let reason = refused(config_in(dir.path(), &[]));
+    let reason = quire_server::saving::open(&config_in(dir.path(), &[])).unwrap_err();
     assert!(reason.contains("dump.rdb, at byte") && reason.contains("move it away to start empty"), "{reason}");
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }

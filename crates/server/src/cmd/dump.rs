@@ -127,11 +127,11 @@ fn restore_aside(
         return Ok(ctx.store.remove(db, key).map(drop)?);
     }
     match load_value(ctx.store, LoadTarget { db, key: aside, is_aside: true }, value) {
-        Ok(Loaded::Stored { .. }) if is_past => {
+        Ok(Loaded::Whole { .. }) if is_past => {
             ctx.store.discard_aside(db, aside)?;
             Ok(ctx.store.remove(db, key).map(drop)?)
         }
-        Ok(Loaded::Stored { .. }) => Ok(ctx.store.publish_aside(db, aside, key, expire_ms)?),
+        Ok(Loaded::Whole { .. }) => Ok(ctx.store.publish_aside(db, aside, key, expire_ms)?),
         Ok(Loaded::Empty | Loaded::Unsupported(_)) => Err(BAD_FORMAT),
         Err(LoadError::Store(error @ (StoreError::OutOfMemory { .. } | StoreError::Damaged { .. }))) => {
             Err(error.into())

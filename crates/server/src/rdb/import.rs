@@ -130,7 +130,7 @@ fn import_key<R: Read>(store: &mut Store, item: KeyItem<'_, R>, summary: &mut Im
     match load_value(store, LoadTarget { db, key: &key, is_aside: false }, value)? {
         Loaded::Empty => summary.empty += 1,
         Loaded::Unsupported(kind) => *summary.unsupported.entry(kind).or_default() += 1,
-        Loaded::Stored { mortal_fields } => {
+        Loaded::Whole { mortal_fields } => {
             summary.keys += 1;
             summary.mortal_fields += mortal_fields;
             if facts.expire_ms.is_some() {

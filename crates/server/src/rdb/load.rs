@@ -25,7 +25,7 @@ pub enum LoadError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loaded {
     /// The key has it. So many of its fields had a time to live, which is lost.
-    Stored {
+    Whole {
         /// How many.
         mortal_fields: u64,
     },
@@ -58,7 +58,7 @@ pub fn load_value<R: Read>(
     match value {
         Value::String(bytes) => {
             string::set(store, target.db, target.key, &bytes, ExpiryChange::Clear)?;
-            Ok(Loaded::Stored { mortal_fields: 0 })
+            Ok(Loaded::Whole { mortal_fields: 0 })
         }
         Value::List(elements) => load_list(store, target, elements),
         Value::Set(members) => load_set(store, target, members),
@@ -70,7 +70,7 @@ pub fn load_value<R: Read>(
 }
 
 fn stored(parts: u64, mortal_fields: u64) -> Loaded {
-    if parts == 0 { Loaded::Empty } else { Loaded::Stored { mortal_fields } }
+    if parts == 0 { Loaded::Empty } else { Loaded::Whole { mortal_fields } }
 }
 
 fn load_list<R: Read>(

@@ -5,7 +5,6 @@
 //! root after each change, so the arena is complete at every command boundary.
 
 pub(crate) mod access;
-mod aside;
 pub(crate) mod copying;
 pub(crate) mod digest;
 pub(crate) mod entries;

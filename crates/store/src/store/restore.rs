@@ -19,6 +19,9 @@ use crate::store::Store;
 use crate::store::location::ImageLocation;
 use crate::store::published::PublishedChain;
 
+/// What is wrong with an image that is used all the same.
+const DAMAGED: &str = "damaged";
+
 /// How an image is brought back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreMode {
@@ -118,7 +121,7 @@ impl Store {
         store.saves.last_image = opened.image;
         store.saves.deltas.published = published;
         let damage: Vec<String> = salvaged.iter().chain(&damage).map(ToString::to_string).collect();
-        store.saves.keep_replaced = !damage.is_empty();
+        store.saves.keep_replaced = (!damage.is_empty()).then_some(DAMAGED);
         let report = opened.report(&mut store, mode, start);
         Ok((store, RestoreReport { regions_loaded, damage, ..report }))
     }
@@ -162,7 +165,7 @@ impl Store {
     fn note_damaged(&mut self, regions: u32) {
         self.saves.damaged_regions = regions;
         if regions > 0 {
-            self.saves.keep_replaced = true;
+            self.saves.keep_replaced = Some(DAMAGED);
             self.saves.deltas.published = None;
         }
     }

@@ -102,10 +102,8 @@ pub(crate) struct Saves {
     pub(crate) max_bytes_per_s: u64,
     /// Whether a save in the background has the idle I/O priority.
     idle_io: bool,
-    /// The image that the data comes from is damaged: the save that replaces it keeps it under another name.
-    pub(crate) keep_replaced: bool,
-    /// It is not damaged but another program's.
-    replaces_foreign: bool,
+    /// What is wrong with the image that the data comes from: the save that replaces it keeps it under another name, which says this.
+    pub(crate) keep_replaced: Option<&'static str>,
     /// Places that have been saved to since: what is there now is not the damaged image.
     kept_at: Vec<String>,
     /// Regions of it that are used all the same, of those that were brought back in the background.
@@ -181,7 +179,7 @@ impl RunningSave {
 impl Saves {
     /// Whether a save to `place` keeps what it replaces: it may be the damaged image.
     fn keeps_replaced(&self, place: &str) -> bool {
-        self.keep_replaced && !self.kept_at.iter().any(|kept| kept == place)
+        self.keep_replaced.is_some() && !self.kept_at.iter().any(|kept| kept == place)
     }
 }
 
@@ -198,7 +196,7 @@ impl Drop for Saves {
 impl Store {
     /// The data comes from another program's file in the image's place: the first save keeps that under another name.
     pub fn keep_replaced(&mut self) {
-        (self.saves.keep_replaced, self.saves.replaces_foreign) = (true, true);
+        self.saves.keep_replaced = Some("foreign");
     }
 
     /// Fixes the data as it is now and starts to save it. Commands may go on at once.
@@ -330,8 +328,8 @@ impl Store {
 
     /// The name under which the image that the next save replaces is kept, if it is a damaged one.
     fn name_to_keep(&self, place: &ImageLocation) -> Option<String> {
-        let why = if self.saves.replaces_foreign { "foreign" } else { "damaged" };
-        self.saves.keeps_replaced(&place.path()).then(|| format!("{}.{why}-{}", place.file(), unix_ms()))
+        let fault = self.saves.keep_replaced.filter(|_| self.saves.keeps_replaced(&place.path()))?;
+        Some(format!("{}.{fault}-{}", place.file(), unix_ms()))
     }
 
     fn dump_options(&self, place: &ImageLocation, is_delta: bool) -> DumpOptions {
