@@ -5,46 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mlua::{IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 
 use crate::arguments::Arguments;
+use crate::cjson_settings::{InvalidNumbers, Settings};
 use crate::raise::{self, Raise, Results};
 use crate::{cjson_decode, cjson_encode};
-
-/// What is done with numbers that JSON doesn't have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum InvalidNumbers {
-    Refused,
-    Taken,
-    Null,
-}
-
-/// The settings of one instance of the library.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub sparse_convert: bool,
-    pub sparse_ratio: i64,
-    pub sparse_safe: i64,
-    pub encode_max_depth: i64,
-    pub decode_max_depth: i64,
-    pub encode_invalid_numbers: InvalidNumbers,
-    pub decode_invalid_numbers: bool,
-    pub precision: i64,
-    keep_buffer: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            sparse_convert: false,
-            sparse_ratio: 2,
-            sparse_safe: 10,
-            encode_max_depth: 1000,
-            decode_max_depth: 1000,
-            encode_invalid_numbers: InvalidNumbers::Refused,
-            decode_invalid_numbers: true,
-            precision: 14,
-            keep_buffer: true,
-        }
-    }
-}
 
 /// The settings, shared by the functions of an instance.
 #[derive(Clone, Default)]

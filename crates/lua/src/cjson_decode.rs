@@ -2,7 +2,7 @@
 
 use mlua::{IntoLua, Lua, Value};
 
-use crate::cjson::Settings;
+use crate::cjson_settings::Settings;
 use crate::raise::Raise;
 
 /// Deeper data is refused whatever the settings say, since each level takes room on the stack.

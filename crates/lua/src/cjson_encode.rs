@@ -3,7 +3,7 @@
 use mlua::{Table, Value};
 
 use crate::arguments::{number_of, type_name};
-use crate::cjson::{InvalidNumbers, Settings};
+use crate::cjson_settings::{InvalidNumbers, Settings};
 use crate::number_text::shortest_of;
 use crate::raise::Raise;
 

@@ -37,7 +37,7 @@ pub struct Interpreter {
     shown: Table,
     protection: Protection,
     slot: Table,
-    runner: Function,
+    xpcall: Function,
     handler: Function,
     /// The last script has failed, and may have been one that was to end.
     ended: Cell<bool>,
@@ -53,9 +53,8 @@ impl Interpreter {
         lua.set_memory_limit(memory_limit_bytes)?;
         let globals = lua.globals();
         let protection = Protection::new(&lua)?;
-        let runner = lua
-            .load("local xpcall = ... return function(f, handler, a, b) return xpcall(function() return f(a, b) end, handler) end")
-            .call::<Function>(globals.raw_get::<Function>("xpcall")?)?;
+        // Lua's own: it is called from here, so that no instruction follows it which a script that is to end would fail at.
+        let xpcall: Function = globals.raw_get("xpcall")?;
         builtins::install(&lua, &globals, &protection)?;
         random::install(&lua, &globals.raw_get("math")?)?;
         globals.raw_set("bit", bit::library(&lua)?)?;
@@ -67,7 +66,7 @@ impl Interpreter {
         globals.raw_set("__redis__err__handler", &handler)?;
         let shown = shown_globals(&lua, &globals, &protection)?;
         watch::install(&lua, &slot)?;
-        Ok(Self { lua, globals, shown, protection, slot, runner, handler, ended: Cell::new(false) })
+        Ok(Self { lua, globals, shown, protection, slot, xpcall, handler, ended: Cell::new(false) })
     }
 
     /// Lua itself.
@@ -120,12 +119,11 @@ impl Interpreter {
         chunk.into_function().map_err(|error| raise::text_of(&error))
     }
 
-    /// Runs a function of a script with up to two arguments. The host is called with the number of each of its functions that
+    /// Runs a script. The host is called with the number of each of its functions that
     /// the script calls, and with [`TICK`].
     pub fn run(
         &self,
         function: &Function,
-        args: (Value, Value),
         mut host: impl FnMut(&Lua, i64, MultiValue) -> Results,
     ) -> Result<Value, ScriptError> {
         if self.ended.take() {
@@ -137,7 +135,7 @@ impl Interpreter {
                 raise::pack(lua, host(lua, number, args))
             })?;
             self.slot.raw_set(1, host)?;
-            let result = self.runner.call::<(bool, Value)>((function, &self.handler, args.0, args.1));
+            let result = self.xpcall.call::<(bool, Value)>((function, &self.handler));
             self.slot.raw_set(1, Value::Nil)?;
             result
         });

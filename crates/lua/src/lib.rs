@@ -9,6 +9,7 @@ mod builtins;
 mod cjson;
 mod cjson_decode;
 mod cjson_encode;
+mod cjson_settings;
 mod cmsgpack;
 mod cmsgpack_decode;
 mod interpreter;

@@ -68,8 +68,7 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
     reply.set_limit(usize::MAX);
     reply.set_protocol(Protocol::Resp2);
     let mut host = ScriptHost { ctx, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
-    let result =
-        interpreter.run(call.function, (Value::Nil, Value::Nil), |lua, number, args| host.serve(lua, number, args));
+    let result = interpreter.run(call.function, |lua, number, args| host.serve(lua, number, args));
     ctx.server.scripts.running = None;
     (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start) = before;
     match result {

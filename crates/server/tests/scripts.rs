@@ -101,7 +101,7 @@ fn what_a_script_has_written_is_one_record_of_its_effects() {
         client.text("RPUSH l a b c");
         let before: u64 = client.info("log_appended_record").parse().unwrap();
         let script = "redis.call('set', 'n', math.random(1000)) redis.call('expire', 'n', 100) redis.call('spop', 'none') \
-            redis.call('select', 1) redis.call('incrbyfloat', 'f', 0.1) redis.pcall('lpush', 'n', 1) \
+            redis.call('select', 1) redis.call('incrbyfloat', 'f', '0.1') redis.pcall('lpush', 'n', 1) \
             redis.call('lpop', 'l') error('half way')";
         assert!(text(&eval(&mut client, script)).starts_with("ERR user_script:1: half way script: "));
         let after: u64 = client.info("log_appended_record").parse().unwrap();

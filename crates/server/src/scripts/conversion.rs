@@ -135,11 +135,7 @@ fn write(reply: &mut Reply, value: &Value, depth: usize) -> mlua::Result<()> {
 
 /// As in C: what is out of range is the least number.
 fn integer(number: f64) -> i64 {
-    if number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0 {
-        number as i64
-    } else {
-        i64::MIN
-    }
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) { number as i64 } else { i64::MIN }
 }
 
 /// Bytes of a line, which ends where one does.
