@@ -166,5 +166,5 @@ fn load_stream<R: Read>(
         last = id;
     }
     load_state(&mut stream, &reader.finish()?)?;
-    Ok(Loaded::Stored { mortal_fields: 0 })
+    Ok(Loaded::Whole { mortal_fields: 0 })
 }

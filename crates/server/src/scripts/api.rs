@@ -60,8 +60,11 @@ pub(super) fn make_interpreter(memory_limit_bytes: usize) -> mlua::Result<Interp
     Ok(interpreter)
 }
 
+/// A function that scripts may call.
+type Function = fn(&Lua, MultiValue) -> Results;
+
 fn add_functions(interpreter: &Interpreter, redis: &Table) -> mlua::Result<()> {
-    let functions: &[(&str, fn(&Lua, MultiValue) -> Results)] = &[
+    let functions: &[(&str, Function)] = &[
         ("sha1hex", sha1_hex),
         ("log", log),
         ("error_reply", |lua, args| reply(lua, &args, "err")),
