@@ -57,5 +57,6 @@ fn a_key_can_be_told_for_how_long_it_was_not_used() {
     assert!(!store.set_idle_seconds(DB, b"none", 1).unwrap());
     assert_eq!((store.idle_seconds(DB, b"k").unwrap(), store.changes()), (Some(1234), before));
     assert!(store.set_idle_seconds(DB, b"k", u64::MAX).unwrap());
-    assert_eq!(store.idle_seconds(DB, b"k").unwrap(), Some(1_000_000));
+    // As long as the clock of accesses can tell.
+    assert!(store.idle_seconds(DB, b"k").unwrap().is_some_and(|idle_s| idle_s >= 1_000_000));
 }
