@@ -96,7 +96,8 @@ unsafe fn run_original(state: *mut ffi::lua_State) -> c_int {
 }
 
 unsafe extern "C-unwind" fn write(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: Lua calls this with a valid state and the upvalues with which `guard_write` has made it; no value of Rust lives in this frame.
+    // SAFETY: Lua calls this with a valid state and the upvalues with which `guard_write` has made it; no value of Rust
+    // lives in this frame.
     unsafe {
         if push_real(state) {
             ffi::lua_pushstring(state, READ_ONLY.as_ptr());

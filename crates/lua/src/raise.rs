@@ -77,12 +77,13 @@ pub(crate) fn function(
     body: impl Fn(&Lua, MultiValue) -> Results + Send + 'static,
 ) -> mlua::Result<Function> {
     let inner = lua.create_function(move |lua, args: MultiValue| pack(lua, body(lua, args)))?;
-    // SAFETY: `call_inner` is a C function whose one upvalue is the function that is on the stack here; `lua_pushcclosure` takes it from
-    // there and leaves the closure.
+    // SAFETY: `call_inner` is a C function whose one upvalue is the function that is on the stack here;
+    // `lua_pushcclosure` takes it from there and leaves the closure.
     unsafe { lua.exec_raw(inner, |state| ffi::lua_pushcclosure(state, call_inner, 1)) }
 }
 
-/// Makes a function for scripts whose body is whatever function `slot[1]` is when it is called, with `number` as its first argument.
+/// Makes a function for scripts whose body is whatever function `slot[1]` is when it is called, with `number` as its
+/// first argument.
 pub(crate) fn slot_function(lua: &Lua, slot: &Table, number: i64) -> mlua::Result<Function> {
     // SAFETY: as above, with two upvalues: the table and the number.
     unsafe { lua.exec_raw((slot, number), |state| ffi::lua_pushcclosure(state, call_slot, 2)) }
@@ -90,8 +91,8 @@ pub(crate) fn slot_function(lua: &Lua, slot: &Table, number: i64) -> mlua::Resul
 
 /// Calls the function that is its upvalue, and raises the error that it returns.
 unsafe extern "C-unwind" fn call_inner(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: Lua calls this with a valid state, on which at least LUA_MINSTACK values have room. No value of Rust lives in this frame, so
-    // that an error of the callee may leave it.
+    // SAFETY: Lua calls this with a valid state, on which at least LUA_MINSTACK values have room. No value of Rust
+    // lives in this frame, so that an error of the callee may leave it.
     unsafe {
         let args = ffi::lua_gettop(state);
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));

@@ -64,8 +64,8 @@ pub(crate) fn pcall(lua: &Lua) -> mlua::Result<Function> {
 
 /// The hook.
 unsafe extern "C-unwind" fn tick(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
-    // SAFETY: Lua calls this with a valid state. No value of Rust lives in this frame, so that an error may leave it. The thread in the
-    // registry is the interpreter's first, which lives as long as the interpreter.
+    // SAFETY: Lua calls this with a valid state. No value of Rust lives in this frame, so that an error may leave it.
+    // The thread in the registry is the interpreter's first, which lives as long as the interpreter.
     unsafe {
         ffi::luaL_checkstack(state, 6, std::ptr::null());
         let top = ffi::lua_gettop(state);
@@ -94,8 +94,8 @@ unsafe extern "C-unwind" fn tick(state: *mut ffi::lua_State, _: *mut ffi::lua_De
 }
 
 unsafe extern "C-unwind" fn run_while_alive(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: Lua calls this with a valid state and the upvalue with which `while_alive` has made it: a C function that finds on the stack
-    // what it would have found if it had been called itself.
+    // SAFETY: Lua calls this with a valid state and the upvalue with which `while_alive` has made it: a C function that
+    // finds on the stack what it would have found if it had been called itself.
     unsafe {
         ffi::lua_getfield(state, ffi::LUA_REGISTRYINDEX, ENDED.as_ptr());
         if ffi::lua_toboolean(state, -1) != 0 {
@@ -132,8 +132,8 @@ unsafe extern "C-unwind" fn protected_call(state: *mut ffi::lua_State) -> c_int 
     }
 }
 
-/// As Lua's own, but for errors that are tables, as those of commands are: the script gets their text, as it did when they were no
-/// tables yet.
+/// As Lua's own, but for errors that are tables, as those of commands are: the script gets their text, as it did when
+/// they were no tables yet.
 unsafe extern "C-unwind" fn plain_call(state: *mut ffi::lua_State) -> c_int {
     // SAFETY: Lua calls this with a valid state. No value of Rust lives in this frame.
     unsafe {

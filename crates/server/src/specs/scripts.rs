@@ -78,8 +78,8 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Runs a script.")
         .args(TEXT_ARGS)
         .differs(
-            "A script takes at most script-max-memory. After 500 newer ones a script that only EVAL has brought is forgotten, as in \
-             Redis 7.4.",
+            "A script takes at most script-max-memory. After 500 newer ones a script that only EVAL has brought is \
+             forgotten, as in Redis 7.4.",
         ),
     CommandSpec::new("eval_ro", -3, scripts::eval_ro)
         .flags(SCRIPT_RO)
