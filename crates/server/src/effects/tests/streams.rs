@@ -59,7 +59,7 @@ fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
 /// What the groups of streams have read, and what is pending.
 pub(super) fn groups(store: &mut Store) -> Vec<String> {
     let mut all = Vec::new();
-    for (db, key) in (0..2).flat_map(|db| ["e", "w"].map(|key| (DbId(db), key))) {
+    for (db, key) in (0..2).flat_map(|db| ["w", "ww"].map(|key| (DbId(db), key))) {
         let stream = stream::view(store, db, key.as_bytes()).unwrap();
         for group in stream.groups().unwrap() {
             let consumers = stream.consumers(&group).unwrap();
