@@ -23,13 +23,22 @@ fn fill(client: &mut Client) -> Vec<String> {
     client.text("SADD t a b");
     client.text("HSET h f v g w");
     client.text("ZADD z 1.5 a -inf b");
+    client.text("XGROUP CREATE e g 0 MKSTREAM");
+    client.text("XADD x 5-1 f v g 12");
+    client.text("XGROUP CREATE bx g 0 MKSTREAM");
     for number in 0..700 {
+        client.call(&format!("XADD bx {number}-{number} field {number} {number} x"));
         client.call(&format!("RPUSH bl {number} {number}x"));
         client.call(&format!("SADD bt {number} {number}x"));
         client.call(&format!("HSET bh {number} {number}x"));
         client.call(&format!("ZADD bz {number}.25 {number}x"));
     }
-    ["s", "n", "l", "i", "t", "h", "z", "bl", "bt", "bh", "bz"].map(str::to_owned).to_vec()
+    client.text("XDEL bx 3-3 650-650");
+    client.call("XREADGROUP GROUP g c COUNT 300 STREAMS bx >");
+    client.call("XREADGROUP GROUP g d COUNT 20 STREAMS bx >");
+    client.text("XDEL bx 5-5");
+    client.call("XCLAIM bx g d 0 7-7 9-9 JUSTID");
+    ["s", "n", "l", "i", "t", "h", "z", "e", "x", "bl", "bt", "bh", "bz", "bx"].map(str::to_owned).to_vec()
 }
 
 #[test]
@@ -54,6 +63,10 @@ fn values_of_all_types_are_restored_and_come_back_from_the_log() {
         let value =
             |client: &mut Client, key: &str| client.call(&format!("DEBUG DIGEST-VALUE {key}")).items()[0].text();
         assert_eq!(value(&mut client, "kept"), value(&mut client, key), "{key}");
+        let full = |client: &mut Client, key: &str| client.call(&format!("XINFO STREAM {key} FULL COUNT 0"));
+        if client.text(&format!("TYPE {key}")) == "stream" {
+            assert_eq!(full(&mut client, "kept"), full(&mut client, key), "{key}");
+        }
     }
     let ends = |client: &mut Client| {
         keys.iter().map(|key| client.text(&format!("PEXPIRETIME copy:{key}"))).collect::<Vec<_>>()

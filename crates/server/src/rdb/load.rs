@@ -2,24 +2,12 @@
 
 use std::io::Read;
 
-use quire_rdb::{Elements, Pairs, RdbError, Scored, StreamReader, Value};
-use quire_store::{DbId, End, ExpiryChange, Store, StoreError, StreamId, hash, list, set, stream, string, zset};
+use quire_rdb::{Elements, Pairs, Scored, StreamReader, Value};
+use quire_store::{DbId, End, ExpiryChange, Store, StreamId, hash, list, set, stream, string, zset};
 
 use super::streams::{self, load_state};
 
-/// Why a value could not be put into the store.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// Its bytes can't be read.
-    #[error(transparent)]
-    Rdb(#[from] RdbError),
-    /// The store refused.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// It contradicts itself.
-    #[error("{0}")]
-    Content(&'static str),
-}
+pub use super::load_error::LoadError;
 
 /// What came of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

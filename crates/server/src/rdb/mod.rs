@@ -7,5 +7,6 @@ pub mod encode;
 pub mod export;
 pub mod import;
 pub mod load;
+mod load_error;
 pub mod start;
 mod streams;

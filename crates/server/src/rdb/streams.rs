@@ -7,7 +7,7 @@ use quire_rdb::{Encoder, PendingEntry, StreamConsumer, StreamGroup, StreamId as 
 use quire_store::stream::{self, StreamView};
 use quire_store::{DbId, Element, Store, StoreError, StreamId, StreamMut, StreamOrder};
 
-use super::load::LoadError;
+use super::load_error::LoadError;
 
 /// All IDs.
 const ALL: (StreamId, StreamId) = (StreamId::MIN, StreamId::MAX);

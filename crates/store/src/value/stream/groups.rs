@@ -172,8 +172,15 @@ impl Parts<'_> {
             })?;
             let Some(slot) = first else { return Ok(()) };
             f(self, &slot)?;
-            self.index().remove(&slot.key())?;
+            self.take_out(&slot.key())?;
         }
+    }
+
+    /// Takes a key out of the index in which a walk has found it. In a damaged one the way to it may lead elsewhere, and what goes on until no
+    /// key is left would have no end.
+    fn take_out(&mut self, key: &Key) -> Result<()> {
+        let found = self.index().remove(key)?;
+        found.map(drop).ok_or_else(|| StoreError::damaged("a stream's index that is not in order"))
     }
 
     /// Says what a group has delivered.
@@ -214,7 +221,7 @@ impl Parts<'_> {
             })?;
             let Some(slot) = first else { break };
             self.index().remove(&Key::new(group.space, slot.key().id))?;
-            self.index().remove(&slot.key())?;
+            self.take_out(&slot.key())?;
             pending += 1;
         }
         self.index().remove(&consumer_key(group.space, consumer.space))?;

@@ -157,7 +157,9 @@ impl Parts<'_> {
     /// Frees a block with all its entries.
     fn drop_block(&mut self, slot: &Slot, entries: u64) -> Result<()> {
         let item = self.block(slot.value)?;
-        self.index().remove(&slot.key())?;
+        if self.index().remove(&slot.key())?.is_none() {
+            return Err(StoreError::damaged("a stream's index that is not in order"));
+        }
         items::remove(self.heap, self.head, item)?;
         let arena = &self.heap.arena;
         let anchor = items::anchor(arena, self.head)?;
