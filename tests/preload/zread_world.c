@@ -375,7 +375,7 @@ static void not_waiting(void) {
     puts("not waiting");
 }
 
-/* Leases of the program's own: it gets them, they stay, and it is told of nothing that nobody did. */
+/* Leases of the program's own: it gets them, they stay, and it is told only of what a program did. */
 static atomic_int told;
 
 static void count(int signal) {

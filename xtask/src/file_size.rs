@@ -41,6 +41,12 @@ const NOUNS: &[&str] = &[
     "crates/peers/src/functions.rs",
     // How the arguments of several families of commands name a range.
     "crates/server/src/cmd/range.rs",
+    // The first line of a script, as Redis calls it.
+    "crates/server/src/scripts/shebang.rs",
+    // How C prints a number, for all libraries of scripts.
+    "crates/lua/src/number_text.rs",
+    // Whether this process is one: what hooks of all kinds ask first.
+    "crates/preload/src/zread/unseen_child.rs",
     // The file that all trials of one size of the data use.
     "crates/bench/src/dbio/store_file.rs",
 ];

@@ -22,6 +22,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/capi/",
     "crates/sqlite/",
     "crates/peers/",
+    "crates/lua/",
 ];
 /// Where people read which crates these are.
 const CONTRIBUTING: &str = "CONTRIBUTING.md";

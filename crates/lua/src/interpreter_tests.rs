@@ -1,3 +1,7 @@
+//! Tests of the interpreter: what scripts see of Redis's globals and libraries, what they cannot change, how they end.
+//!
+//! Relies on the interpreter alone.
+
 use mlua::{IntoLuaMulti, Value};
 
 use super::*;

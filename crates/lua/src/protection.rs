@@ -66,7 +66,8 @@ unsafe extern "C-unwind" fn refuse_assignment(state: *mut ffi::lua_State) -> c_i
 /// # Safety
 /// The state is that of a C function whose second upvalue is the table of all protected ones.
 unsafe fn push_real(state: *mut ffi::lua_State) -> bool {
-    // SAFETY: as above; a C function has room for LUA_MINSTACK values more than its arguments.
+    // SAFETY: the caller promises the state of a C function, which has room for LUA_MINSTACK values more than its arguments, and that its
+    // second upvalue is a table.
     unsafe {
         if ffi::lua_type(state, 1) != ffi::LUA_TTABLE {
             return false;
@@ -86,7 +87,7 @@ unsafe fn push_real(state: *mut ffi::lua_State) -> bool {
 /// # Safety
 /// The first upvalue is a C function that uses no upvalues.
 unsafe fn run_original(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: as above; the original finds on the stack what it would have found if it had been called itself.
+    // SAFETY: the caller promises a C function without upvalues as the first upvalue; the original finds on the stack what it would have found if it had been called itself.
     unsafe {
         match ffi::lua_tocfunction(state, ffi::lua_upvalueindex(1)) {
             Some(original) => original(state),

@@ -85,7 +85,8 @@ pub(crate) fn function(
 /// Makes a function for scripts whose body is whatever function `slot[1]` is when it is called, with `number` as its
 /// first argument.
 pub(crate) fn slot_function(lua: &Lua, slot: &Table, number: i64) -> mlua::Result<Function> {
-    // SAFETY: as above, with two upvalues: the table and the number.
+    // SAFETY: `call_slot` is a C function with two upvalues, the table and the number that are on the stack here; `lua_pushcclosure` takes
+    // both from there and leaves the closure.
     unsafe { lua.exec_raw((slot, number), |state| ffi::lua_pushcclosure(state, call_slot, 2)) }
 }
 
@@ -104,7 +105,8 @@ unsafe extern "C-unwind" fn call_inner(state: *mut ffi::lua_State) -> c_int {
 
 /// Calls the function in the table that is its first upvalue, with its second one as the first argument.
 unsafe extern "C-unwind" fn call_slot(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: as in `call_inner`.
+    // SAFETY: Lua calls this with a valid state, on which at least LUA_MINSTACK values have room. No value of Rust lives in this frame, so
+    // that an error of the callee may leave it.
     unsafe {
         let args = ffi::lua_gettop(state);
         ffi::lua_rawgeti(state, ffi::lua_upvalueindex(1), 1);
@@ -121,7 +123,7 @@ unsafe extern "C-unwind" fn call_slot(state: *mut ffi::lua_State) -> c_int {
 /// # Safety
 /// The state is valid, and no value of Rust lives in the frames that an error leaves.
 unsafe fn finish(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: the caller has seen to it.
+    // SAFETY: the caller promises a valid state, and frames that an error may leave.
     unsafe {
         if ffi::lua_toboolean(state, 1) == 0 {
             ffi::lua_settop(state, 2);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::exposition::{CONTENT_TYPE, encode};
 use crate::metric::Metric;
-use crate::request::{Asked, MOST_HEAD_BYTES, asked};
+use crate::request::{MOST_HEAD_BYTES, Request, asked};
 
 /// A caller that takes longer to ask, or to read the answer, is left.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
@@ -143,21 +143,23 @@ fn answer(socket: TcpStream, gather: &mut impl FnMut() -> Result<Vec<Metric>, St
     };
     const PLAIN: &str = "text/plain; charset=utf-8";
     let (status, kind, text) = match asked {
-        Asked::Metrics { .. } => match gather() {
+        Request::Metrics { .. } => match gather() {
             Ok(metrics) => ("200 OK", CONTENT_TYPE, encode(metrics)),
             Err(reason) => ("503 Service Unavailable", PLAIN, format!("{reason}\n")),
         },
-        Asked::Index => ("200 OK", PLAIN, "The metrics are at /metrics.\n".to_owned()),
-        Asked::NotFound => ("404 Not Found", PLAIN, "There is nothing here; the metrics are at /metrics.\n".to_owned()),
-        Asked::NotAllowed => ("405 Method Not Allowed", PLAIN, "Only GET and HEAD are answered.\n".to_owned()),
-        Asked::Malformed => ("400 Bad Request", PLAIN, "This is no HTTP request.\n".to_owned()),
+        Request::Index => ("200 OK", PLAIN, "The metrics are at /metrics.\n".to_owned()),
+        Request::NotFound => {
+            ("404 Not Found", PLAIN, "There is nothing here; the metrics are at /metrics.\n".to_owned())
+        }
+        Request::NotAllowed => ("405 Method Not Allowed", PLAIN, "Only GET and HEAD are answered.\n".to_owned()),
+        Request::Malformed => ("400 Bad Request", PLAIN, "This is no HTTP request.\n".to_owned()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
     socket.write_all(head.as_bytes())?;
-    if asked != (Asked::Metrics { body: false }) {
+    if asked != (Request::Metrics { body: false }) {
         socket.write_all(text.as_bytes())?;
     }
     Ok(())

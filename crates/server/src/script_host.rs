@@ -157,7 +157,7 @@ impl ScriptHost<'_, '_> {
     /// Serves other clients once the script is over its time.
     fn tick(&mut self, lua: &Lua) -> Results {
         let server = &mut *self.ctx.server;
-        let limit_ms = server.config.busy_reply_threshold_ms;
+        let limit_ms = server.config.scripts.busy_reply_threshold_ms;
         let limit = Duration::from_millis(limit_ms.max(0) as u64);
         let serves = server.scripts.running.as_mut().and_then(|running| running.serves_others(limit));
         if let Some(first) = serves.filter(|_| limit_ms > 0) {

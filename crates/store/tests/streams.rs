@@ -108,6 +108,14 @@ fn apply(store: &mut Store, model: &mut Model, change: &Change) {
     }
 }
 
+/// The entry that a change of a group is about.
+fn target_of(model: &Model, change: &Change) -> StreamId {
+    match change {
+        Change::Deliver(_, _, at) | Change::Ack(_, at) => model.nth(*at),
+        _ => model.last,
+    }
+}
+
 fn apply_to_group(store: &mut Store, model: &mut Model, change: &Change) {
     let (group, consumer) = match change {
         Change::Group(group) | Change::Destroy(group) | Change::Ack(group, _) => (name('g', *group), Vec::new()),
@@ -122,11 +130,7 @@ fn apply_to_group(store: &mut Store, model: &mut Model, change: &Change) {
         }
         _ => return,
     };
-    let nth = |at: &usize| model.nth(*at);
-    let target = match change {
-        Change::Deliver(_, _, at) | Change::Ack(_, at) => nth(at),
-        _ => model.last,
-    };
+    let target = target_of(model, change);
     let mut stream = stream::open_mut(store, ZERO, KEY).unwrap();
     let found = stream.view().unwrap().group(&group).unwrap();
     assert_eq!(found.is_some(), model.groups.contains_key(&group));

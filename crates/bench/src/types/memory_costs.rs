@@ -19,7 +19,7 @@ const FEW_ELEMENTS: u64 = 100_000;
 const SMALL: u64 = 16;
 
 /// A type: how an element is added.
-struct Kind {
+struct ElementType {
     name: &'static str,
     /// The command that adds element `n` to the value at a key.
     add: fn(key: &str, n: u64) -> Vec<String>,
@@ -29,12 +29,15 @@ fn command(words: &[&str], last: &[String]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(last.iter().cloned()).collect()
 }
 
-const KINDS: [Kind; 5] = [
-    Kind { name: "list", add: |key, n| command(&["RPUSH", key], &[format!("element:{n:08}")]) },
-    Kind { name: "set", add: |key, n| command(&["SADD", key], &[format!("member:{n:08}")]) },
-    Kind { name: "zset", add: |key, n| command(&["ZADD", key], &[n.to_string(), format!("member:{n:08}")]) },
-    Kind { name: "hash", add: |key, n| command(&["HSET", key], &[format!("field:{n:08}"), format!("value:{n:08}")]) },
-    Kind { name: "stream", add: |key, n| command(&["XADD", key, "*", "field"], &[format!("value:{n:08}")]) },
+const ELEMENT_TYPES: [ElementType; 5] = [
+    ElementType { name: "list", add: |key, n| command(&["RPUSH", key], &[format!("element:{n:08}")]) },
+    ElementType { name: "set", add: |key, n| command(&["SADD", key], &[format!("member:{n:08}")]) },
+    ElementType { name: "zset", add: |key, n| command(&["ZADD", key], &[n.to_string(), format!("member:{n:08}")]) },
+    ElementType {
+        name: "hash",
+        add: |key, n| command(&["HSET", key], &[format!("field:{n:08}"), format!("value:{n:08}")]),
+    },
+    ElementType { name: "stream", add: |key, n| command(&["XADD", key, "*", "field"], &[format!("value:{n:08}")]) },
 ];
 
 /// Bytes an element of each program, ours first, by shape.
@@ -44,7 +47,7 @@ pub type MemoryResults = Vec<(String, Vec<(String, f64)>)>;
 pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<MemoryResults> {
     let count = if setup.quick { FEW_ELEMENTS } else { ELEMENTS };
     let mut found = Vec::new();
-    for kind in &KINDS {
+    for kind in &ELEMENT_TYPES {
         for (size, elements) in [("small", SMALL), ("large", count / 4)] {
             let shape = format!("{}_{size}", kind.name);
             let mut of = Vec::new();

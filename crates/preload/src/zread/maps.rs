@@ -247,7 +247,7 @@ mod tests {
         // SAFETY: no lease process is there while this test is alone, and its guard is forgotten.
         unsafe { release_of_killed() };
         std::mem::forget(try_lock().unwrap());
-        // SAFETY: as above.
+        // SAFETY: no lease process is there while this test is alone, and the guard that was just taken is forgotten.
         unsafe { release_of_killed() };
         assert!(try_lock().is_none(), "what the program has stays its");
         // SAFETY: no other thread uses it while this test is alone, and the guard is forgotten.

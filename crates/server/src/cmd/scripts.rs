@@ -75,7 +75,7 @@ fn with_interpreter<R>(
     ctx: &mut Ctx<'_>,
     work: impl FnOnce(&mut Ctx<'_>, &Interpreter) -> Result<R, CmdError>,
 ) -> Result<R, CmdError> {
-    let limit_bytes = ctx.server.config.script_max_memory_bytes;
+    let limit_bytes = ctx.server.config.scripts.max_memory_bytes;
     let interpreter = ctx.server.scripts.take_interpreter(limit_bytes);
     let interpreter = interpreter.map_err(|error| CmdError::owned(format!("ERR no script can run: {error}")))?;
     let result = work(ctx, &interpreter);

@@ -1,7 +1,6 @@
 //! The configuration: one typed struct, one table of directives ([`table`]) from which the file, the flags, the
 //! environment, CONFIG GET, CONFIG SET and CONFIG REWRITE all work. Knows nothing of clients or commands.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::event_classes::NotifyClasses;
@@ -9,11 +8,15 @@ use crate::event_classes::NotifyClasses;
 pub mod directive;
 pub mod file;
 mod maxmemory;
+mod metrics;
+mod scripts;
 pub mod table;
 mod tls;
 pub mod value;
 
 pub use maxmemory::{MaxMemory, POLICIES as EVICTION_POLICIES};
+pub use metrics::MetricsSettings;
+pub use scripts::ScriptLimits;
 pub use tls::{TlsClients, TlsSettings};
 pub use value::{
     AppendSync, ClientMemory, LogFormat, LogLevel, OutputLimit, OutputLimits, RestoreMode, SaveIoPriority, SaveRule,
@@ -80,9 +83,7 @@ pub struct Config {
     pub unixsocket: String,
     pub unixsocketperm: u32,
     pub tls: TlsSettings,
-    /// Where metrics are served; port 0 is nowhere.
-    pub metrics_bind: IpAddr,
-    pub metrics_port: u16,
+    pub metrics: MetricsSettings,
     pub tcp_backlog: u32,
     pub tcp_keepalive_s: u32,
     pub timeout_s: u64,
@@ -128,10 +129,7 @@ pub struct Config {
     pub list_compress_depth: i64,
     /// Length up to which a HyperLogLog stays sparse.
     pub hll_sparse_max_bytes: u64,
-    /// How long a script may run before other clients are served; 0 is no limit.
-    pub busy_reply_threshold_ms: i64,
-    /// Memory that the interpreter of scripts may take.
-    pub script_max_memory_bytes: u64,
+    pub scripts: ScriptLimits,
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
@@ -143,7 +141,6 @@ pub struct Config {
     pub enable_debug_command: String,
     pub enable_protected_configs: String,
     pub pidfile: String,
-    pub daemonize: bool,
     /// The file that it was read from, for CONFIG REWRITE.
     pub file: Option<PathBuf>,
 }
@@ -167,8 +164,7 @@ impl Config {
             unixsocket: String::new(),
             unixsocketperm: 0,
             tls: TlsSettings::default(),
-            metrics_bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            metrics_port: 0,
+            metrics: MetricsSettings::default(),
             tcp_backlog: 0,
             tcp_keepalive_s: 0,
             timeout_s: 0,
@@ -207,8 +203,7 @@ impl Config {
             lazyfree: LazyFree::default(),
             list_compress_depth: 0,
             hll_sparse_max_bytes: 0,
-            busy_reply_threshold_ms: 0,
-            script_max_memory_bytes: 0,
+            scripts: ScriptLimits::default(),
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,
@@ -219,7 +214,6 @@ impl Config {
             enable_debug_command: String::new(),
             enable_protected_configs: String::new(),
             pidfile: String::new(),
-            daemonize: false,
             file: None,
         }
     }

@@ -10,6 +10,8 @@ use super::Config;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
 use super::maxmemory;
+use super::metrics;
+use super::scripts;
 use super::tls;
 use super::value::{self, RejectReason};
 
@@ -51,26 +53,6 @@ static OWN: &[Directive] = &[
         |c, v| {
             c.unixsocketperm =
                 u32::from_str_radix(v, 8).ok().filter(|bits| *bits <= 0o777).ok_or("argument must be an octal mode")?;
-            Ok(())
-        }
-    ),
-    integer!(
-        "metrics-port",
-        "0",
-        FIXED,
-        0,
-        65535,
-        "TCP port for Prometheus, which asks for /metrics there; 0 means none.",
-        metrics_port
-    ),
-    directive!(
-        "metrics-bind",
-        "127.0.0.1",
-        FIXED,
-        "The address that metrics are served on; they are open to all that reach it.",
-        |c| c.metrics_bind.to_string(),
-        |c, v| {
-            c.metrics_bind = v.parse().map_err(|_| "argument must be an IP address")?;
             Ok(())
         }
     ),
@@ -387,28 +369,6 @@ static OWN: &[Directive] = &[
         "Length up to which a HyperLogLog is kept sparse; a longer one is dense, 12 KiB.",
         hll_sparse_max_bytes
     ),
-    Directive {
-        name: "busy-reply-threshold",
-        aliases: &["lua-time-limit"],
-        default: Cow::Borrowed("5000"),
-        mutable: MUTABLE,
-        doc: "Milliseconds that a script runs before other clients are told so, and may end it; 0 means no limit.",
-        setting: Setting::Field {
-            get: |c| c.busy_reply_threshold_ms.to_string().into_bytes(),
-            set: |c, v| {
-                c.busy_reply_threshold_ms = value::integer(value::text(v)?, 0, i64::MAX)?;
-                Ok(())
-            },
-        },
-    },
-    memory!(
-        "script-max-memory",
-        "256mb",
-        1 << 20,
-        1 << 40,
-        "Memory that the interpreter of scripts may take; a change takes effect after SCRIPT FLUSH.",
-        script_max_memory_bytes
-    ),
     integer!(
         "slowlog-log-slower-than",
         "10000",
@@ -488,7 +448,7 @@ static OWN: &[Directive] = &[
         "no",
         FIXED,
         "Only no: let a service manager put the server into the background.",
-        |c| value::yes_no(c.daemonize),
+        |_| value::yes_no(false),
         |_, v| {
             if value::boolean(v)? {
                 return Err("not supported; let a service manager start the server".into());
@@ -513,7 +473,8 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    OWN.iter().chain(tls::DIRECTIVES).chain(maxmemory::DIRECTIVES).chain(LIMITS.iter())
+    let families = [OWN, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
+    families.into_iter().flatten().chain(LIMITS.iter())
 }
 
 /// The directive of this name or alias.

@@ -122,8 +122,8 @@ impl Server {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), Engine::wake_token())?);
         state.instance.waker = Some(Arc::clone(&waker));
-        if state.config.metrics_port != 0 {
-            let (ip, port) = (state.config.metrics_bind, state.config.metrics_port);
+        if state.config.metrics.port != 0 {
+            let (ip, port) = (state.config.metrics.bind, state.config.metrics.port);
             state.instance.metrics = Some(metrics_desk::serve(ip, port, Arc::clone(&waker))?);
         }
         if !replayed.recovered.damaged_files.is_empty() {

@@ -173,8 +173,9 @@ impl StreamMut<'_> {
 
     /// Makes it a large stream that has or gets groups; it exists.
     fn as_tree<R>(&mut self, change: impl FnOnce(&mut Parts<'_>) -> Result<R>) -> Result<R> {
-        if self.encoding()? == Some(StreamEncoding::Packed) {
-            self.unpack()?;
+        match self.encoding()? {
+            Some(StreamEncoding::Packed) => self.unpack()?,
+            Some(StreamEncoding::Tree) | None => {}
         }
         self.change(change)
     }
@@ -271,23 +272,25 @@ impl StreamMut<'_> {
     /// # Errors
     /// As [`open_mut`].
     pub fn set_ids(&mut self, last_id: StreamId, added: Option<u64>, max_deleted_id: Option<StreamId>) -> Result<()> {
-        if self.encoding()? == Some(StreamEncoding::Tree) {
-            return self.change(|parts| {
+        match self.encoding()? {
+            Some(StreamEncoding::Tree) => self.change(|parts| {
                 items::change_anchor(parts.heap, parts.head, |anchor| {
                     anchor.set_last_id(last_id);
                     anchor.added = added.unwrap_or(anchor.added);
                     anchor.set_max_deleted_id(max_deleted_id.unwrap_or(anchor.max_deleted_id()));
                 })
-            });
+            }),
+            Some(StreamEncoding::Packed) | None => {
+                let (old, _) = self.packed()?;
+                let header = PackedHeader {
+                    last_id,
+                    added: added.unwrap_or(old.added),
+                    max_deleted_id: max_deleted_id.unwrap_or(old.max_deleted_id),
+                };
+                self.value.part_mut(0, HEADER_BYTES)?.copy_from_slice(&header.to_bytes());
+                Ok(())
+            }
         }
-        let (old, _) = self.packed()?;
-        let header = PackedHeader {
-            last_id,
-            added: added.unwrap_or(old.added),
-            max_deleted_id: max_deleted_id.unwrap_or(old.max_deleted_id),
-        };
-        self.value.part_mut(0, HEADER_BYTES)?.copy_from_slice(&header.to_bytes());
-        Ok(())
     }
 
     /// Adds a group that the stream, which exists, has not.
