@@ -15,8 +15,11 @@ use quire_wal::{DirectoryScan, Log, LogIdentity, LogOptions};
 
 const KEYS: u64 = 12;
 const DATABASES: u64 = 3;
-/// Before the keys of strings, hashes, sets, lists and sorted sets.
-const PREFIXES: [&str; 5] = ["", "h", "t", "l", "z"];
+/// Before the keys of strings, hashes, sets, lists, sorted sets, HyperLogLogs and streams.
+const PREFIXES: [&str; 7] = ["", "h", "t", "l", "z", "p", "x"];
+/// Streams that have a group, and how far back in all entries a command looks for some.
+const STREAMS: u64 = 2;
+const RECENT_ENTRIES: u64 = 40;
 
 fn logging(dir: &Path) -> Running {
     start_in(dir, &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")])
@@ -29,11 +32,15 @@ fn appended(client: &mut Client) -> String {
 }
 
 /// Arguments that are the same in every run.
-struct RandomArgs(SplitMix64);
+struct RandomArgs {
+    rng: SplitMix64,
+    /// Entries that were added to streams.
+    entries: u64,
+}
 
 impl RandomArgs {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0.below(bound)
+        self.rng.below(bound)
     }
 
     fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
@@ -61,6 +68,16 @@ impl RandomArgs {
     fn member(&mut self) -> String {
         let number = self.below(12);
         if self.below(3) == 0 { format!("member{number}") } else { number.to_string() }
+    }
+
+    fn stream(&mut self) -> String {
+        format!("xk{}", self.below(STREAMS))
+    }
+
+    /// IDs of entries that were added lately, to any stream.
+    fn entry_ids(&mut self) -> String {
+        let ids = (0..12).map(|_| format!("{}-1", self.entries.saturating_sub(self.below(RECENT_ENTRIES)) + 1));
+        ids.collect::<Vec<_>>().join(" ")
     }
 
     /// A time to live: over before the test is, or long after.
@@ -114,6 +131,10 @@ fn arguments(name: &str, random: &mut RandomArgs, now_ms: u64) -> Option<String>
         "pexpireat" => format!("{any} {}", later(random)),
         "setrange" => format!("{key} {} {}", random.below(100), random.value()),
         "setbit" => format!("{key} {} {}", random.below(5000), random.below(2)),
+        "bitfield" => format!("{key} SET u8 {} {} INCRBY i5 3 1", random.below(100), random.below(256)),
+        "pfadd" => format!("p{key} {} {} {}", random.member(), random.value(), random.field()),
+        "pfmerge" => format!("p{key} p{other}"),
+        "pfdebug" => format!("TODENSE p{key}"),
         "bitop" => format!("{} {key} {other} {}", random.pick(&["AND", "OR", "XOR"]), random.key()),
         "copy" => format!("{prefix}{key} {prefix}{other} DB {} REPLACE", random.below(DATABASES)),
         "move" => format!("{any} {}", random.below(DATABASES)),
@@ -135,7 +156,7 @@ fn collection_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
     Some(match name {
         "hset" | "hmset" => format!("h{key}{}", pairs(random)),
         "hsetnx" => format!("h{key} {} {}", random.field(), random.value()),
-        "hdel" => format!("h{key} {} {}", random.field(), random.field()),
+        "hdel" => format!("h{key} {}", (0..40).map(|_| random.field()).collect::<Vec<_>>().join(" ")),
         "hincrby" => format!("h{key} {} {}", random.field(), random.below(100)),
         "hincrbyfloat" => format!("h{key} {} 0.3", random.field()),
         "sadd" => format!("t{key} {} {} {}", random.member(), random.member(), random.member()),
@@ -171,6 +192,7 @@ fn list_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "blmove" => format!("l{key} l{other} {} {} 0.001", end(random), end(random)),
         "brpoplpush" => format!("l{key} l{other} 0.001"),
         "blmpop" => format!("0.001 2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
+        "sort" => format!("l{key} ALPHA STORE l{other}"),
         "lmpop" => format!("2 l{key} l{other} {} COUNT {}", end(random), 1 + random.below(3)),
         _ => return sorted_set_arguments(name, random),
     })
@@ -199,6 +221,30 @@ fn sorted_set_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
             format!("z{other} 2 z{key} {}{} WEIGHTS 0.1 3", random.pick(&["z", "t"]), random.key())
         }
         "zdiffstore" => format!("z{other} 2 z{key} t{}", random.key()),
+        "geoadd" => format!("z{key} {} {} {}", random.below(180), random.below(80), random.member()),
+        "georadius" => format!("z{key} 15 37 22000 km STORE z{other}"),
+        "georadiusbymember" => format!("z{key} {} 22000 km STORE z{other}", random.member()),
+        "geosearchstore" => format!("z{other} z{key} FROMLONLAT 15 37 BYRADIUS 22000 km"),
+        _ => return stream_arguments(name, random),
+    })
+}
+
+/// The same for commands on streams.
+fn stream_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
+    let key = random.stream();
+    Some(match name {
+        "xadd" => {
+            random.entries += 1;
+            let entry = random.entries;
+            format!("{key} {entry}-1 {} {}", random.field(), random.value())
+        }
+        "xtrim" => format!("{key} MAXLEN {}", random.below(2)),
+        "xdel" => format!("{key} {}", random.entry_ids()),
+        "xsetid" => format!("{key} {}-2", random.entries),
+        "xreadgroup" => format!("GROUP g c{} COUNT 3 STREAMS {key} >", random.below(3)),
+        "xack" => format!("{key} g {}", random.entry_ids()),
+        "xclaim" => format!("{key} g c{} 0 {}", random.below(3), random.entry_ids()),
+        "xautoclaim" => format!("{key} g c{} 0 0 COUNT 3", random.below(3)),
         _ => return None,
     })
 }
@@ -228,16 +274,19 @@ fn every_command_that_writes_comes_back_the_same() {
     // Its payload is no text; `dump.rs` restarts a server with it.
     let writes: Vec<&str> = writes.filter(|name| *name != "restore").collect();
     assert!(writes.len() > 30, "{writes:?}");
-    let mut random = RandomArgs(SplitMix64::new(0x5eed));
+    let mut random = RandomArgs { rng: SplitMix64::new(0x5eed), entries: 0 };
     let mut effective = BTreeSet::new();
     for round in 0..3 {
         let server = logging(dir.path());
         let mut client = server.client();
         let now_ms = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
         let mut queued = 0;
-        for number in 0..5000 {
+        for number in 0..8000 {
             if number % 50 == 0 {
                 client.text(&format!("SELECT {}", random.below(DATABASES)));
+                for stream in 0..STREAMS {
+                    client.call(&format!("XGROUP CREATE xk{stream} g 0 MKSTREAM"));
+                }
             }
             // Some of them in transactions.
             if queued == 0 && random.below(20) == 0 {
