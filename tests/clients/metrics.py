@@ -70,7 +70,7 @@ def other_requests(_):
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
     PORT = harness.free_port()
-    FLAGS = ["--metrics-port", str(PORT)]
+    FLAGS = ["--metrics-port", str(PORT), "--appendonly", "yes"]
     with harness.scratch() as DIRECTORY, harness.Quire(OPTIONS.quire, DIRECTORY, *FLAGS) as SERVER:
         SERVER.ready().close()
         harness.run([parsed, names_in_use, other_requests], OPTIONS)

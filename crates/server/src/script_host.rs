@@ -69,12 +69,13 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
     reply.set_protocol(Protocol::Resp2);
     let mut host = ScriptHost { ctx, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
     let result = interpreter.run(call.function, |lua, number, args| host.serve(lua, number, args));
+    let protocol = host.reply.protocol();
     ctx.server.scripts.running = None;
     (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start) = before;
     match result {
         Ok(value) => {
             let start = ctx.reply.len();
-            if let Err(error) = scripts::write_reply(ctx.reply, &value) {
+            if let Err(error) = scripts::write_reply(ctx.reply, &value, protocol) {
                 ctx.reply.truncate(start);
                 return Err(failed(call, &error.to_string()));
             }

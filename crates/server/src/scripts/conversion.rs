@@ -4,7 +4,7 @@
 
 use quire_lua::mlua::{self, Lua, Table, Value};
 
-use crate::resp::Reply;
+use crate::resp::{Protocol, Reply};
 
 /// Tables within tables that a reply may have: what is deeper is an error, as it takes the stack.
 const DEEPEST: usize = 200;
@@ -113,21 +113,34 @@ fn double(text: &str) -> f64 {
     text.parse().unwrap_or(f64::NAN)
 }
 
-/// Writes what a script has returned.
-pub fn write_reply(reply: &mut Reply, value: &Value) -> mlua::Result<()> {
-    write(reply, value, 0)
+/// How deep a value lies within others, and the protocol that the script has chosen (`redis.setresp`).
+#[derive(Clone, Copy)]
+struct Level {
+    depth: usize,
+    script: Protocol,
 }
 
-fn write(reply: &mut Reply, value: &Value, depth: usize) -> mlua::Result<()> {
+impl Level {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+}
+
+/// Writes what a script has returned. Its booleans are booleans to a client only if the script has chosen RESP3.
+pub fn write_reply(reply: &mut Reply, value: &Value, script: Protocol) -> mlua::Result<()> {
+    write(reply, value, Level { depth: 0, script })
+}
+
+fn write(reply: &mut Reply, value: &Value, level: Level) -> mlua::Result<()> {
     match value {
         Value::String(string) => reply.bulk(&string.as_bytes()),
         Value::Integer(number) => reply.int(*number),
         Value::Number(number) => reply.int(integer(*number)),
-        Value::Boolean(value) if reply.is_resp3() => reply.boolean(*value),
+        Value::Boolean(value) if level.script == Protocol::Resp3 => reply.boolean(*value),
         Value::Boolean(true) => reply.int(1),
-        Value::Table(_) if depth > DEEPEST => reply.error("ERR reached lua stack limit"),
+        Value::Table(_) if level.depth > DEEPEST => reply.error("ERR reached lua stack limit"),
         Value::Table(_) if reply.len() > MOST_REPLY_BYTES => reply.error("ERR the reply of the script is too large"),
-        Value::Table(table) => write_table(reply, table, depth)?,
+        Value::Table(table) => write_table(reply, table, level)?,
         _ => reply.null(),
     }
     Ok(())
@@ -149,7 +162,7 @@ fn write_line(reply: &mut Reply, kind: &[u8], line: &[u8]) {
     reply.raw(b"\r\n");
 }
 
-fn write_table(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<()> {
+fn write_table(reply: &mut Reply, table: &Table, level: Level) -> mlua::Result<()> {
     if let Value::String(line) = table.raw_get("err")? {
         write_line(reply, b"-", trimmed(&line_of(&line)));
     } else if let Value::String(line) = table.raw_get("ok")? {
@@ -161,8 +174,8 @@ fn write_table(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<(
         let mut pairs = 0;
         for pair in map.pairs::<Value, Value>() {
             let (key, value) = pair?;
-            write(reply, &key, depth + 1)?;
-            write(reply, &value, depth + 1)?;
+            write(reply, &key, level.deeper())?;
+            write(reply, &value, level.deeper())?;
             pairs += 1;
         }
         reply.end_map(mark, pairs);
@@ -170,7 +183,7 @@ fn write_table(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<(
         let mark = reply.begin_array();
         let mut length = 0;
         for pair in set.pairs::<Value, Value>() {
-            write(reply, &pair?.0, depth + 1)?;
+            write(reply, &pair?.0, level.deeper())?;
             length += 1;
         }
         reply.end_set(mark, length);
@@ -180,7 +193,7 @@ fn write_table(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<(
         let format = format!("{:<3}", format.to_string_lossy().chars().take(3).collect::<String>());
         reply.verbatim(&format, &text.as_bytes());
     } else {
-        write_list(reply, table, depth)?;
+        write_list(reply, table, level)?;
     }
     Ok(())
 }
@@ -206,7 +219,7 @@ fn verbatim_in(table: &Table) -> mlua::Result<Option<(mlua::String, mlua::String
     }
 }
 
-fn write_list(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<()> {
+fn write_list(reply: &mut Reply, table: &Table, level: Level) -> mlua::Result<()> {
     let mark = reply.begin_array();
     let mut length = 0;
     loop {
@@ -214,7 +227,7 @@ fn write_list(reply: &mut Reply, table: &Table, depth: usize) -> mlua::Result<()
         if value.is_nil() || reply.overflowed() {
             break;
         }
-        write(reply, &value, depth + 1)?;
+        write(reply, &value, level.deeper())?;
         length += 1;
     }
     reply.end_array(mark, length);
@@ -226,14 +239,18 @@ mod tests {
     use quire_lua::Interpreter;
 
     use super::*;
-    use crate::resp::Protocol;
 
     fn returned(protocol: Protocol, source: &str) -> String {
+        returned_by(protocol, protocol, source)
+    }
+
+    /// What a script of one protocol returns to a client of another one.
+    fn returned_by(script: Protocol, protocol: Protocol, source: &str) -> String {
         let interpreter = Interpreter::new(64 << 20).unwrap();
         let function = interpreter.compile("x", source.as_bytes()).unwrap();
         let value: Value = function.call(()).unwrap();
         let mut reply = Reply::new(protocol);
-        write_reply(&mut reply, &value).unwrap();
+        write_reply(&mut reply, &value, script).unwrap();
         String::from_utf8(reply.as_bytes().to_vec()).unwrap()
     }
 
@@ -266,6 +283,16 @@ mod tests {
     }
 
     #[test]
+    fn booleans_are_numbers_and_nulls_unless_the_script_has_chosen_resp3() {
+        for (source, plain, chosen) in
+            [("return true", ":1\r\n", ":1\r\n"), ("return {false}", "*1\r\n_\r\n", "*1\r\n:0\r\n")]
+        {
+            assert_eq!(returned_by(Protocol::Resp2, Protocol::Resp3, source), plain, "{source}");
+            assert_eq!(returned_by(Protocol::Resp3, Protocol::Resp2, source), chosen, "{source}");
+        }
+    }
+
+    #[test]
     fn a_table_within_itself_gives_an_error_and_no_endless_reply() {
         let text = returned(Protocol::Resp2, "local t = {} t[1] = t return t");
         assert!(text.ends_with("-ERR reached lua stack limit\r\n"), "{text}");
@@ -289,7 +316,7 @@ mod tests {
         ] {
             let value = value_of(interpreter.lua(), text.as_bytes()).unwrap();
             let mut reply = Reply::new(Protocol::Resp3);
-            write_reply(&mut reply, &value).unwrap();
+            write_reply(&mut reply, &value, Protocol::Resp3).unwrap();
             assert_eq!(String::from_utf8_lossy(reply.as_bytes()), text);
         }
     }

@@ -48,9 +48,7 @@ static SUBCOMMANDS: &[CommandSpec] = &[
     .flags(NOSCRIPT)
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .summary("Forgets all scripts.")
-    .args(&[Arg::one_of("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")])
-        .optional()
-        .since("6.2.0")]),
+    .args(&[Arg::one_of("async", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")]).optional().since("6.2.0")]),
     subcommand(CommandSpec::new("help", 2, scripts::help), "5.0.0", "O(1)")
         .flags(LOADING | STALE)
         .summary("Shows what the subcommands do."),
