@@ -149,8 +149,8 @@ pub struct ExecutedCommand<'a> {
 #[cfg(test)]
 mod tests {
     mod hyperloglogs;
-    mod sorted_sets;
     mod streams;
+    mod zsets;
 
     use std::sync::Arc;
 

@@ -267,6 +267,13 @@ fn settled_digest(client: &mut Client) -> String {
     client.text("DEBUG DIGEST")
 }
 
+/// Makes the groups that commands on streams name, where they are not there.
+fn make_groups(client: &mut Client) {
+    for stream in 0..STREAMS {
+        client.call(&format!("XGROUP CREATE xk{stream} g 0 MKSTREAM"));
+    }
+}
+
 #[test]
 fn every_command_that_writes_comes_back_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -284,9 +291,7 @@ fn every_command_that_writes_comes_back_the_same() {
         for number in 0..8000 {
             if number % 50 == 0 {
                 client.text(&format!("SELECT {}", random.below(DATABASES)));
-                for stream in 0..STREAMS {
-                    client.call(&format!("XGROUP CREATE xk{stream} g 0 MKSTREAM"));
-                }
+                make_groups(&mut client);
             }
             // Some of them in transactions.
             if queued == 0 && random.below(20) == 0 {
