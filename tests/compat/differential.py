@@ -252,11 +252,11 @@ def in_pieces(options):
     data = b"".join(harness.Raw.encode(*words) for words in requests)
     cuts = sorted(chance.randrange(len(data)) for _ in range(300))
     said = both_say(data, cuts)
-    assert said[0] == said[1], f"the replies to {len(requests)} requests in {len(cuts)} pieces: {first_difference(*said)}"
+    assert said[0] == said[1], f"the replies to {len(requests)} requests in {len(cuts)} pieces: {bytes_that_differ(*said)}"
     return f"{len(requests)} requests in {len(cuts) + 1} pieces"
 
 
-def first_difference(ours, theirs):
+def bytes_that_differ(ours, theirs):
     """What both say around the first byte that differs."""
     at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
     return f"at byte {at}: {ours[max(at - 200, 0) : at + 80]!r} and {theirs[max(at - 200, 0) : at + 80]!r}"

@@ -357,15 +357,16 @@ def a_limit_of_file_sizes_fails_the_save_and_not_the_server(options):
 
 def foreign_files_are_named_and_left_alone(options):
     with Place(options) as place:
-        for start, name in ((b"REDIS0011\xfa\x09redis-ver\x057.2.0", "Redis RDB file (REDIS0011)"),
-                            (b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n", "append-only file of Redis")):
+        # A whole RDB file would be read.
+        for start, name, cure in ((b"REDIS0011\xfa\x09redis-ver\x057.2.0", "Redis RDB file", "Put a good file"),
+                                  (b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n", "append-only file of Redis", "--dbfilename")):
             with open(place.image, "wb") as file:
                 file.write(start)
             for more in ([], ["--accept-damaged-image"]):
                 with place.server(*RULES, *more) as server:
                     assert server.ended() == 1
                 last = place.log_text().strip().splitlines()[-1]
-                assert name in last and "--dbfilename" in last and "accept" not in last, last
+                assert name in last and cure in last and "accept" not in last, last
                 assert place.read() == start
 
 

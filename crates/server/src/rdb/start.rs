@@ -45,7 +45,10 @@ pub fn import_file(store: &mut Store, path: &Path) -> Result<Option<ImportSummar
         }
     });
     let summary = imported.map_err(|error| {
-        format!("{shown}, {error}. Put a good file in its place, or move it away to start empty (redis-check-rdb tells more)")
+        format!(
+            "{shown} is a Redis RDB file that cannot be read: {error}. Put a good file in its place, or move it away to start \
+             empty (redis-check-rdb tells more)"
+        )
     })?;
     let losses = summary.losses();
     let took_ms = began.elapsed().as_millis() as u64;
