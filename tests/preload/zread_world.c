@@ -149,12 +149,13 @@ static atomic_int ready;
 
 static void *reads_only(void *argument) {
     int file = opened(), old;
-    unsigned char *buffer = block(MIB);
+    /* It is never freed: small, so that many threads can be cancelled. */
+    unsigned char *buffer = block(MIB / 8);
     if (argument != NULL)
         CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old) == 0);
     atomic_fetch_add(&ready, 1);
     for (;;)
-        pread(file, buffer, MIB, 0);
+        pread(file, buffer, MIB / 8, 0);
     return NULL;
 }
 
@@ -162,7 +163,7 @@ static void cancellation(void) {
     int file = opened();
     unsigned char *buffer = block(MIB);
     settle(file, buffer);
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 400; i++) {
         pthread_t thread;
         int before = atomic_load(&ready);
         CHECK(pthread_create(&thread, NULL, reads_only, i % 3 == 0 ? NULL : buffer) == 0);

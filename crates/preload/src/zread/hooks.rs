@@ -1,7 +1,8 @@
 //! The functions that read, in front of the C library's.
 //!
 //! Relies on `QUIRE_ZREAD`: without it each is a load, a branch and a call. A call goes on to the C library unless a part of it was
-//! remapped; `extern "C-unwind"` because those are cancellation points, at which the C library unwinds a thread.
+//! remapped; `extern "C-unwind"` because those are cancellation points, at which the C library unwinds a thread. In between the thread can't be
+//! cancelled: this library calls functions of the C library that are cancellation points, too, and holds MAPS meanwhile.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +13,9 @@ use quire_sys::{guest, limits};
 use super::remap::{self, ReadStart};
 use super::{blocks, forks, lease_process, patterns, real_calls};
 use crate::{confinement, log};
+
+/// The C library's `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: c_int = 1;
 
 /// Reads of so many bytes are looked at.
 static LEAST_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -68,15 +72,30 @@ fn attempt(number: c_int, buffers: &[IoVec], start: ReadStart) -> Option<isize> 
     }
 }
 
+/// Runs `call` while the calling thread can't be cancelled, neither at a cancellation point nor, where the program has asked for that, at any
+/// instruction. A request that comes meanwhile counts afterwards.
+///
+/// Both calls may unwind this frame, so no value with an end of its own lives here.
+#[inline]
+fn uncancelled<T: Copy>(call: impl Fn() -> T) -> T {
+    let mut before = 0;
+    // SAFETY: the variable is this frame's.
+    unsafe { real_calls::set_cancel_state(CANCEL_DISABLE, &raw mut before) };
+    let result = call();
+    // SAFETY: as above; the state is the one that the thread had.
+    unsafe { real_calls::set_cancel_state(before, &raw mut before) };
+    result
+}
+
 #[inline]
 fn attempt_one(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart) -> Option<isize> {
     if !is_looked_at(len) {
         return None;
     }
-    // As the real one begins: else a thread that does nothing but read could not be cancelled. No value with an end of its own lives here.
+    // As the real one begins: else a thread that does nothing but read could not be cancelled.
     // SAFETY: the call has no conditions.
     unsafe { real_calls::test_cancel() };
-    attempt(number, &[IoVec { iov_base: buffer, iov_len: len }], start)
+    uncancelled(|| attempt(number, &[IoVec { iov_base: buffer, iov_len: len }], start))
 }
 
 fn at_offset(offset: i64) -> Option<ReadStart> {
@@ -189,7 +208,7 @@ fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadS
     // SAFETY: `here` is of this frame.
     let buffers = unsafe { caller_file::buffers(buffers, count, &mut room, std::hint::black_box(&raw const here)) };
     let total = buffers.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
-    if is_looked_at(total) { attempt(number, buffers, start) } else { None }
+    if is_looked_at(total) { uncancelled(|| attempt(number, buffers, start)) } else { None }
 }
 
 /// After a call of the real function that has read `count` bytes to several buffers: a large one may be remapped the next time.
@@ -205,7 +224,7 @@ fn note_many(number: c_int, count: isize) -> isize {
 fn ask_after(number: c_int) {
     if !confinement::is_quiesced() && !lease_process::is_ready() {
         let errno = guest::errno();
-        remap::ask_after(number);
+        uncancelled(|| remap::ask_after(number));
         guest::set_errno(errno);
     }
 }

@@ -109,6 +109,7 @@ real_calls! {
     PRLIMIT c"prlimit" prlimit(process: c_int, resource: c_int, new: *const c_void, old: *mut c_void) -> c_int = -1;
     PRLIMIT64 c"prlimit64" prlimit64(process: c_int, resource: c_int, new: *const c_void, old: *mut c_void) -> c_int = -1;
     TEST_CANCEL c"pthread_testcancel" test_cancel() -> () = ();
+    SET_CANCEL_STATE c"pthread_setcancelstate" set_cancel_state(state: c_int, before: *mut c_int) -> c_int = 0;
     MSYNC c"msync" msync(at: *mut c_void, len: usize, flags: c_int) -> c_int = -1;
 }
 

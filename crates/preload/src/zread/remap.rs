@@ -1,7 +1,7 @@
 //! A read whose whole pages are remapped: what is looked at before, in which order, and the remap itself.
 //!
 //! Relies on MAPS being held from the look at the file to the last byte: the lease process gives no lease back meanwhile, so the file
-//! stays as long as it is and holds what it held. All signals are blocked, and no call here is a cancellation point.
+//! stays as long as it is and holds what it held. All signals are blocked, and the hooks have disabled cancellation.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
