@@ -16,6 +16,8 @@ use quire_sys::mem::Reservation;
 
 use quire_rng::SplitMix64;
 
+use crate::contents_streams;
+
 const MAX_BYTES: usize = 64 << 20;
 /// Tables and draws of every store here follow from it: an input must hit the same thing each time.
 const SEED: u64 = 2026;
@@ -45,7 +47,8 @@ pub fn run(data: &[u8]) {
     }
     if let Some(mut store) = open(base.page_count, &pages) {
         if data.is_empty() {
-            for key in [b"members".as_slice(), b"chain", b"row", b"tree", b"ranks"] {
+            let keys = [b"members".as_slice(), b"chain", b"row", b"tree", b"ranks"];
+            for key in keys.into_iter().chain(contents_streams::KEYS) {
                 assert!(store.check_value(ZERO, key).is_ok_and(|found| found), "the valid store is not well-formed");
             }
             assert_eq!(store.digest().ok(), Some(base.digest), "the valid store changed by being opened");
@@ -134,6 +137,7 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = set::random_members(store, ZERO, key, 5, true, &mut |_| {});
     read_list(store, key);
     read_zset(store, key);
+    contents_streams::read(store, key);
     if let Ok(sets) = set::views(store, ZERO, [key, b"ints", b"words", b"members"].into_iter()) {
         let _ = sets[0].contains(&SetMember::Bytes(b"member-3"));
         let _ = sets[0].scan(0, 10, &mut |_| {});
@@ -224,6 +228,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
         8 => drop(store.set_expiry(ZERO, key, Some(1))),
         _ => drop(string::set_bit(store, ZERO, key, 77, true)),
     }
+    contents_streams::write(store, key);
     write_list(store, key);
     write_zset(store, key);
     let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
@@ -265,7 +270,7 @@ pub(crate) fn filled_store() -> Store {
     store
 }
 
-/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets, lists and sorted sets, times to live, space to reclaim.
+/// Something of every shape: strings inline and outside, packed and tabled hashes, all sets, lists, sorted sets and streams, times to live, space to reclaim.
 fn fill(store: &mut Store) -> quire_store::Result<()> {
     store.set_now_ms(1_000_000);
     for number in 0..150_usize {
@@ -293,6 +298,7 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
             hash::set(store, ZERO, b"small", field.as_bytes(), b"value")?;
         }
     }
+    contents_streams::fill(store)?;
     store.flush(DbId(4))?;
     Ok(())
 }

@@ -6,10 +6,12 @@
 
 pub mod config;
 pub mod contents;
+mod contents_streams;
 pub mod delta;
 pub mod glob;
 pub mod image;
 pub mod log;
+pub mod lua;
 pub mod mdc;
 pub mod mutate;
 pub mod rdb;
@@ -41,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "wcache_log", run: wcache::run, seeds: wcache::seeds, inputs: 1_500 },
     Target { name: "config_file", run: config::run, seeds: config::seeds, inputs: 10_000 },
     Target { name: "glob_pattern", run: glob::run, seeds: glob::seeds, inputs: 50_000 },
+    Target { name: "lua_libraries", run: lua::run, seeds: lua::seeds, inputs: 5_000 },
     Target { name: "mount_rules", run: rules::run, seeds: rules::seeds, inputs: 3_000 },
     Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds, inputs: 2_000 },
     Target { name: "rdb_reader", run: rdb::run, seeds: rdb::seeds, inputs: 3_000 },

@@ -53,6 +53,11 @@ fn patterns_match_what_a_plain_matcher_matches() {
 }
 
 #[test]
+fn libraries_of_scripts_take_any_bytes_and_scripts_end() {
+    short_run("lua_libraries");
+}
+
+#[test]
 fn rules_of_a_mount_are_refused_by_line_or_applied() {
     short_run("mount_rules");
 }

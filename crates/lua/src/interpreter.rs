@@ -1,12 +1,15 @@
 //! One interpreter: its globals, its limits, and how a function in it is run for a host.
 
 use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+use std::sync::Arc;
 
-use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, ffi};
 
+use crate::host::{HostCell, ScriptHost};
 use crate::protection::Protection;
 use crate::raise::{self, Raise, Results};
-use crate::{bit, builtins, cjson, cmsgpack, random, struct_format, watch};
+use crate::{bit, builtins, cjson, cmsgpack, command_call, random, struct_format, watch};
 
 /// What the host is called with every so often while a script runs: it ends the script by raising an error.
 pub const TICK: i64 = 0;
@@ -36,6 +39,8 @@ pub struct Interpreter {
     /// What scripts see of it.
     shown: Table,
     protection: Protection,
+    /// The host of the script that runs.
+    host: Arc<HostCell>,
     slot: Table,
     xpcall: Function,
     handler: Function,
@@ -61,12 +66,14 @@ impl Interpreter {
         globals.raw_set("cjson", cjson::library(&lua)?)?;
         globals.raw_set("cmsgpack", cmsgpack::library(&lua)?)?;
         globals.raw_set("struct", struct_format::library(&lua)?)?;
+        let host = Arc::new(HostCell::default());
         let slot = lua.create_table()?;
+        slot.raw_set(1, serving_function(&lua, &host)?)?;
         let handler = lua.create_function(handle_error)?;
         globals.raw_set("__redis__err__handler", &handler)?;
         let shown = shown_globals(&lua, &globals, &protection)?;
         watch::install(&lua, &slot)?;
-        Ok(Self { lua, globals, shown, protection, slot, xpcall, handler, ended: Cell::new(false) })
+        Ok(Self { lua, globals, shown, protection, host, slot, xpcall, handler, ended: Cell::new(false) })
     }
 
     /// Lua itself.
@@ -119,26 +126,38 @@ impl Interpreter {
         chunk.into_function().map_err(|error| raise::text_of(&error))
     }
 
-    /// Runs a script. The host is called with the number of each of its functions that
-    /// the script calls, and with [`TICK`].
-    pub fn run(
-        &self,
-        function: &Function,
-        mut host: impl FnMut(&Lua, i64, MultiValue) -> Results,
-    ) -> Result<Value, ScriptError> {
+    /// `redis.call`, or `redis.pcall`, which returns the errors that the other one raises.
+    pub fn command_function(&self, raises: bool) -> mlua::Result<Function> {
+        command_call::function(&self.lua, &self.host, raises)
+    }
+
+    /// Sets globals of scripts to lists of strings: of each its name, its length and its elements.
+    pub fn set_lists<'w>(&self, lists: &[(&CStr, usize, &dyn Fn(usize) -> &'w [u8])]) -> mlua::Result<()> {
+        // SAFETY: the state is valid, with the table of globals at index 1 and room for more than the four values that are pushed. What may be
+        // left by an error are references and numbers, which have no end of their own.
+        unsafe {
+            self.lua.exec_raw(&self.globals, |state| {
+                for (name, len, element) in lists {
+                    ffi::lua_pushstring(state, name.as_ptr());
+                    ffi::lua_createtable(state, c_int::try_from(*len).unwrap_or(0), 0);
+                    for index in 0..*len {
+                        let bytes = element(index);
+                        ffi::lua_pushlstring(state, bytes.as_ptr().cast(), bytes.len());
+                        ffi::lua_rawseti(state, -2, index as ffi::lua_Integer + 1);
+                    }
+                    ffi::lua_rawset(state, 1);
+                }
+                ffi::lua_settop(state, 0);
+            })
+        }
+    }
+
+    /// Runs a script for this host.
+    pub fn run(&self, function: &Function, host: &mut dyn ScriptHost) -> Result<Value, ScriptError> {
         if self.ended.take() {
             watch::begin_anew(&self.lua).map_err(|error| self.give_up(&error))?;
         }
-        let result = self.lua.scope(|scope| {
-            let host = scope.create_function_mut(|lua, mut args: MultiValue| {
-                let number = args.pop_front().and_then(|number| number.as_integer()).unwrap_or(TICK);
-                raise::pack(lua, host(lua, number, args))
-            })?;
-            self.slot.raw_set(1, host)?;
-            let result = self.xpcall.call::<(bool, Value)>((function, &self.handler));
-            self.slot.raw_set(1, Value::Nil)?;
-            result
-        });
+        let result = self.host.with(host, || self.xpcall.call::<(bool, Value)>((function, &self.handler)));
         self.ended.set(!matches!(result, Ok((true, _))));
         match result {
             Ok((true, value)) => Ok(value),
@@ -169,6 +188,15 @@ impl Interpreter {
         }
         ScriptError::Failed(raise::text_of(error))
     }
+}
+
+/// The function by which Lua reaches the host.
+fn serving_function(lua: &Lua, host: &Arc<HostCell>) -> mlua::Result<Function> {
+    let host = host.clone();
+    lua.create_function(move |lua, mut args: MultiValue| {
+        let number = args.pop_front().and_then(|number| number.as_integer()).unwrap_or(TICK);
+        raise::pack(lua, host.serve(lua, number, args))
+    })
 }
 
 /// Runs where an error is raised, before the stack is left: says where that is.

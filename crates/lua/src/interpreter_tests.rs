@@ -5,16 +5,79 @@
 use mlua::{IntoLuaMulti, Value};
 
 use super::*;
+use crate::host::CommandOutcome;
 
 fn nothing(lua: &Lua) -> Results {
     Ok(().into_lua_multi(lua)?)
 }
 
-fn run_with(source: &str, host: impl FnMut(&Lua, i64, MultiValue) -> Results) -> Result<String, ScriptError> {
+/// A host whose commands reply with what `reply` makes of their words.
+struct Commands<S, R> {
+    serve: S,
+    reply_to: R,
+    words: Vec<String>,
+    reply: Vec<u8>,
+}
+
+impl<S, R> ScriptHost for Commands<S, R>
+where
+    S: FnMut(&Lua, i64, MultiValue) -> Results,
+    R: FnMut(&[String]) -> (String, CommandOutcome),
+{
+    fn serve(&mut self, lua: &Lua, number: i64, args: MultiValue) -> Results {
+        (self.serve)(lua, number, args)
+    }
+
+    fn begin_command(&mut self) {
+        self.words.clear();
+    }
+
+    fn add_word(&mut self, word: &[u8]) {
+        self.words.push(String::from_utf8_lossy(word).into_owned());
+    }
+
+    fn add_number(&mut self, number: f64) {
+        self.words.push(number.to_string());
+    }
+
+    fn run_command(&mut self, has_words: bool) -> CommandOutcome {
+        let (reply, outcome) = if has_words { (self.reply_to)(&self.words) } else { ("-ERR words".to_owned(), FAILED) };
+        self.reply = format!("{reply}\r\n").into_bytes();
+        outcome
+    }
+
+    fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+}
+
+const FAILED: CommandOutcome = CommandOutcome { failed: true, counted: false, ends_script: false };
+
+fn run_in(
+    source: &str,
+    serve: impl FnMut(&Lua, i64, MultiValue) -> Results,
+    reply_to: impl FnMut(&[String]) -> (String, CommandOutcome),
+) -> Result<String, ScriptError> {
     let interpreter = Interpreter::new(64 << 20).unwrap();
+    let redis = interpreter.lua().create_table().unwrap();
+    redis.raw_set("call", interpreter.command_function(true).unwrap()).unwrap();
+    redis.raw_set("pcall", interpreter.command_function(false).unwrap()).unwrap();
+    interpreter.add_library("redis", &redis).unwrap();
     let function = interpreter.compile("user_script", source.as_bytes()).map_err(ScriptError::Failed)?;
-    let value = interpreter.run(&function, host)?;
+    let mut host = Commands { serve, reply_to, words: Vec::new(), reply: Vec::new() };
+    let value = interpreter.run(&function, &mut host)?;
     Ok(value.to_string().unwrap())
+}
+
+fn run_with(source: &str, serve: impl FnMut(&Lua, i64, MultiValue) -> Results) -> Result<String, ScriptError> {
+    run_in(source, serve, |_| ("-ERR none".to_owned(), FAILED))
+}
+
+/// What a script makes of the reply `reply` to its command.
+fn run_on(source: &str, reply: &str) -> Result<String, ScriptError> {
+    let failed = reply.starts_with('-');
+    let outcome = CommandOutcome { failed, counted: failed, ends_script: false };
+    run_in(source, |lua, _, _| nothing(lua), |_| (reply.to_owned(), outcome))
 }
 
 fn run(source: &str) -> Result<String, ScriptError> {
@@ -112,4 +175,100 @@ fn deep_recursion_is_an_error() {
     assert!(run("return cjson.decode(string.rep('[', 1e6))").is_err());
     assert!(run("return cmsgpack.unpack(string.rep('\\145', 1e6))").is_err());
     assert_eq!(run("local t = {} t.t = t return #cmsgpack.pack(t)"), Ok("49".to_owned()));
+}
+
+#[test]
+fn the_words_of_a_command_are_strings_and_numbers() {
+    let mut seen = Vec::new();
+    let done = run_in(
+        "return redis.call('SET', 'k\\0', 1.5, 7)",
+        |lua, _, _| nothing(lua),
+        |words| {
+            seen.push(words.to_vec());
+            (":1".to_owned(), CommandOutcome::default())
+        },
+    );
+    assert_eq!(done, Ok("1".to_owned()));
+    assert_eq!(seen, [["SET", "k\0", "1.5", "7"]]);
+    for words in ["{}", "nil", "true", "'a', {}", "function() end"] {
+        let source = format!("return redis.pcall({words}).err");
+        assert_eq!(run_on(&source, ":1"), Ok("ERR words".to_owned()), "{words}");
+    }
+}
+
+#[test]
+fn replies_are_values_of_lua() {
+    let json = "return cjson.encode(redis.call('X'))";
+    for (reply, text) in [
+        (":-5", "[-5]"),
+        ("$3\r\na\r\n", "[\"a\\r\\n\"]"),
+        ("$-1", "[false]"),
+        ("*-1", "[false]"),
+        ("_", "[]"),
+        ("+OK", "[{\"ok\":\"OK\"}]"),
+        ("*2\r\n:1\r\n*1\r\n$1\r\na", "[[1,[\"a\"]]]"),
+        ("%1\r\n$1\r\na\r\n:2", "[{\"map\":{\"a\":2}}]"),
+        ("~1\r\n$1\r\na", "[{\"set\":{\"a\":true}}]"),
+        ("~2\r\n_\r\n$1\r\na", "[{\"set\":{\"a\":true}}]"),
+        (",1.5", "[{\"double\":1.5}]"),
+        ("#t", "[true]"),
+        ("(123", "[{\"big_number\":\"123\"}]"),
+    ] {
+        let source = "return cjson.encode({redis.call('X')})";
+        assert_eq!(run_on(source, reply), Ok(if text == "[]" { "{}".to_owned() } else { text.to_owned() }), "{reply}");
+    }
+    assert_eq!(run_on("return redis.call('X').verbatim_string.string", "=5\r\ntxt:a"), Ok("a".to_owned()));
+    assert_eq!(run_on(json, "-ERR x y"), Err(raised_at("ERR x y", 1, true)));
+    let deep = format!("{}:1", "*1\r\n".repeat(150));
+    assert_eq!(
+        run_on("local t, n = redis.call('X'), 0 while type(t) == 'table' do t, n = t[1], n + 1 end return n", &deep),
+        Ok("150".to_owned())
+    );
+}
+
+fn raised_at(line: &str, number: u64, counted: bool) -> ScriptError {
+    ScriptError::Raised { line: line.into(), place: Some(("@user_script".to_owned(), number)), counted }
+}
+
+#[test]
+fn errors_of_commands_are_raised_or_returned_and_an_end_cannot_be_caught() {
+    assert_eq!(run_on("return redis.pcall('X').err", "-ERR x"), Ok("ERR x".to_owned()));
+    assert_eq!(run_on("return tostring(redis.pcall('X').ignore_error_stats_update)", "-ERR x"), Ok("true".to_owned()));
+    assert_eq!(run_on("local ok, e = pcall(redis.call, 'X') return e", "-ERR x"), Ok("ERR x".to_owned()));
+    let ends = CommandOutcome { failed: true, counted: false, ends_script: true };
+    let done = run_in("redis.pcall('X') return 1", |lua, _, _| nothing(lua), |_| ("-ERR end".to_owned(), ends));
+    assert_eq!(done, Err(raised_at("ERR end", 1, false)));
+}
+
+#[test]
+fn a_panic_of_the_host_passes_the_interpreter_and_leaves_it_usable() {
+    let interpreter = Interpreter::new(64 << 20).unwrap();
+    let redis = interpreter.lua().create_table().unwrap();
+    redis.raw_set("call", interpreter.command_function(true).unwrap()).unwrap();
+    interpreter.add_library("redis", &redis).unwrap();
+    let function = interpreter.compile("x", b"return redis.call('X')").unwrap();
+    let run = |panics: bool| {
+        let mut host = Commands {
+            serve: |lua: &Lua, _, _| nothing(lua),
+            reply_to: |_: &[String]| {
+                if panics { panic!("of the host") } else { (":3".to_owned(), CommandOutcome::default()) }
+            },
+            words: Vec::new(),
+            reply: Vec::new(),
+        };
+        interpreter.run(&function, &mut host).map(|value| value.to_string().unwrap())
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(true))).is_err());
+    assert_eq!(run(false), Ok("3".to_owned()));
+    // Without a script there is no host.
+    assert!(function.call::<Value>(()).is_err());
+}
+
+#[test]
+fn lists_are_globals_of_scripts() {
+    let interpreter = Interpreter::new(64 << 20).unwrap();
+    let words: [&[u8]; 2] = [b"a\0b", b"2"];
+    interpreter.set_lists(&[(c"KEYS", 2, &|index| words[index]), (c"ARGV", 0, &|index| words[index])]).unwrap();
+    let function = interpreter.compile("x", b"return #KEYS .. KEYS[1] .. KEYS[2] .. #ARGV").unwrap();
+    assert_eq!(function.call::<String>(()).unwrap(), "2a\0b20");
 }

@@ -12,6 +12,8 @@ mod cjson_encode;
 mod cjson_settings;
 mod cmsgpack;
 mod cmsgpack_decode;
+mod command_call;
+mod host;
 mod interpreter;
 mod number_text;
 mod protection;
@@ -21,6 +23,7 @@ mod struct_format;
 mod watch;
 
 pub use arguments::Arguments;
+pub use host::{CommandOutcome, ScriptHost};
 pub use interpreter::{Interpreter, ScriptError, TICK};
 pub use mlua;
 pub use number_text::shortest_of;

@@ -7,14 +7,14 @@
 use std::time::{Duration, Instant};
 
 use quire_lua::mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
-use quire_lua::{Interpreter, Raise, Results, ScriptError, TICK, shortest_of};
+use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptError, ScriptHost, TICK, shortest_of};
 
 use crate::args::ArgRange;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::dispatch;
 use crate::registry::{Command, registry};
 use crate::resp::{Protocol, Reply};
-use crate::scripts::{self, CALL, PCALL, RunningScript, SETRESP, ScriptFlags};
+use crate::scripts::{self, RunningScript, SETRESP, ScriptDigest, ScriptFlags};
 use crate::table::{DENYOOM, NOSCRIPT, WRITE};
 
 /// Memory of replies of commands that a script keeps between two of them.
@@ -26,8 +26,8 @@ const READ_ONLY: &str = "ERR Write commands are not allowed from read-only scrip
 pub struct ScriptCall<'a> {
     /// What is run.
     pub function: &'a Function,
-    /// Its name in errors.
-    pub name: &'a str,
+    /// The digest of its text, which is its name in errors.
+    pub digest: &'a ScriptDigest,
     /// What its first line says.
     pub flags: ScriptFlags,
     /// It was called by a command that only reads.
@@ -47,8 +47,12 @@ struct Rules {
     out_of_memory: bool,
 }
 
+/// Numbers below this are whole and exact as `f64`.
+const EXACT_NUMBERS: f64 = (1_u64 << 53) as f64;
+const TOO_LONG: &str = "ERR the arguments of the command are too long";
+
 /// Serves a script.
-struct ScriptHost<'h, 'c> {
+struct CommandRunner<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
     rules: Rules,
     reply: Reply,
@@ -67,8 +71,8 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
     // What a command replies is for the script first, whose memory is bounded.
     reply.set_limit(usize::MAX);
     reply.set_protocol(Protocol::Resp2);
-    let mut host = ScriptHost { ctx, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
-    let result = interpreter.run(call.function, |lua, number, args| host.serve(lua, number, args));
+    let mut host = CommandRunner { ctx, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
+    let result = interpreter.run(call.function, &mut host);
     let protocol = host.reply.protocol();
     ctx.server.scripts.running = None;
     (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start) = before;
@@ -85,7 +89,7 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
             ctx.server.scripts.error_counted = counted;
             let mut line = String::from_utf8_lossy(line.trim_ascii_end()).replace(['\r', '\n'], " ");
             if let Some((source, number)) = place {
-                line.push_str(&format!(" script: {}, on {source}:{number}.", call.name));
+                line.push_str(&format!(" script: {}, on {source}:{number}.", scripts::digest_text(call.digest)));
             }
             Err(CmdError::owned(line))
         }
@@ -95,7 +99,8 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
 
 fn failed(call: &ScriptCall<'_>, text: &str) -> CmdError {
     let text: String = text.chars().take(100).collect();
-    CmdError::owned(format!("ERR Error running script {}, {}", call.name, text.replace(['\r', '\n'], " ")))
+    let name = scripts::digest_text(call.digest);
+    CmdError::owned(format!("ERR Error running script {name}, {}", text.replace(['\r', '\n'], " ")))
 }
 
 /// What the script may do, or why it may not run at all.
@@ -121,34 +126,82 @@ fn check(ctx: &mut Ctx<'_>, call: &ScriptCall<'_>) -> Result<Rules, CmdError> {
 }
 
 fn set_arguments(interpreter: &Interpreter, call: &ScriptCall<'_>) -> quire_lua::mlua::Result<()> {
-    let lua = interpreter.lua();
-    for (name, words) in [("KEYS", call.keys), ("ARGV", call.args)] {
-        let table = lua.create_table_with_capacity(words.len(), 0)?;
-        for (index, word) in words.iter().enumerate() {
-            table.raw_set(index + 1, lua.create_string(word)?)?;
-        }
-        interpreter.set_global(name, table)?;
-    }
-    Ok(())
+    let (keys, args) = (call.keys, call.args);
+    interpreter.set_lists(&[(c"KEYS", keys.len(), &|at| keys.at(at)), (c"ARGV", args.len(), &|at| args.at(at))])
 }
 
-impl ScriptHost<'_, '_> {
+impl ScriptHost for CommandRunner<'_, '_> {
     fn serve(&mut self, lua: &Lua, number: i64, args: MultiValue) -> Results {
         if self.is_to_end() {
-            return Err(raised(lua, KILLED, false)?);
+            return Err(raised(lua, KILLED)?);
         }
         match number {
             TICK => self.tick(lua),
-            CALL => {
-                let (value, failed) = self.call(lua, args)?;
-                if failed { Err(Raise::Value(value)) } else { Ok(value.into_lua_multi(lua)?) }
-            }
-            PCALL => Ok(self.call(lua, args)?.0.into_lua_multi(lua)?),
             SETRESP => self.set_protocol(lua, &args),
             _ => self.check_command(lua, args),
         }
     }
 
+    fn begin_command(&mut self) {
+        self.buffer.clear();
+        self.ranges.clear();
+        self.reply.clear(KEPT_REPLY_BYTES);
+    }
+
+    fn add_word(&mut self, word: &[u8]) {
+        let start = self.buffer.len() as u32;
+        // What is too much for the ranges is refused before the command runs.
+        self.buffer.extend_from_slice(word);
+        self.ranges.push(ArgRange { start, len: word.len() as u32 });
+    }
+
+    fn add_number(&mut self, number: f64) {
+        if number.trunc() == number && number.abs() < EXACT_NUMBERS && (number != 0.0 || number.is_sign_positive()) {
+            self.add_word(itoa::Buffer::new().format(number as i64).as_bytes());
+        } else {
+            self.add_word(shortest_of(number, 17).as_bytes());
+        }
+    }
+
+    fn run_command(&mut self, has_words: bool) -> CommandOutcome {
+        if self.is_to_end() {
+            return CommandOutcome { ends_script: true, ..self.refuse(KILLED) };
+        }
+        if let Err(line) = self.check_words(has_words) {
+            return self.refuse(line);
+        }
+        let words = Args::new(&self.buffer, &self.ranges);
+        let mut inner = Ctx {
+            store: &mut *self.ctx.store,
+            server: &mut *self.ctx.server,
+            client: &mut *self.ctx.client,
+            args: words,
+            reply: &mut self.reply,
+        };
+        let command = match admit(&mut inner, self.rules) {
+            Ok(command) => command,
+            Err(error) => {
+                let line = error.line();
+                inner.server.stats.count_error(line.as_bytes());
+                return CommandOutcome { counted: true, ..self.refuse(&line) };
+            }
+        };
+        if command.spec.has(WRITE)
+            && let Some(running) = &mut inner.server.scripts.running
+        {
+            running.wrote = true;
+        }
+        dispatch::call(command, &mut inner);
+        let failed = self.reply.as_bytes().first() == Some(&b'-');
+        CommandOutcome { failed, counted: failed, ends_script: false }
+    }
+
+    fn reply(&self) -> &[u8] {
+        self.reply.as_bytes()
+    }
+}
+
+impl CommandRunner<'_, '_> {
     /// Whether the script must not do anything any more.
     fn is_to_end(&self) -> bool {
         let server = &self.ctx.server;
@@ -175,80 +228,52 @@ impl ScriptHost<'_, '_> {
             }
             if self.is_to_end() {
                 tracing::info!("a script is ended because a client has asked for that");
-                return Err(raised(lua, KILLED, false)?);
+                return Err(raised(lua, KILLED)?);
             }
         }
         Ok(().into_lua_multi(lua)?)
     }
 
-    /// redis.call and redis.pcall: the value of the reply, and whether it is an error.
-    fn call(&mut self, lua: &Lua, args: MultiValue) -> Result<(Value, bool), Raise> {
-        if let Err(line) = self.take_words(&args) {
-            return Ok((scripts::error_table(lua, line)?, true));
+    /// The reply is this error.
+    fn refuse(&mut self, line: &str) -> CommandOutcome {
+        self.reply.error(line);
+        CommandOutcome { failed: true, counted: false, ends_script: false }
+    }
+
+    /// Why the words are no command.
+    fn check_words(&self, has_words: bool) -> Result<(), &'static str> {
+        if !has_words {
+            return Err("ERR Lua redis lib command arguments must be strings or integers");
         }
-        let words = Args::new(&self.buffer, &self.ranges);
-        let mut inner = Ctx {
-            store: &mut *self.ctx.store,
-            server: &mut *self.ctx.server,
-            client: &mut *self.ctx.client,
-            args: words,
-            reply: &mut self.reply,
-        };
-        let command = match admit(&mut inner, self.rules) {
-            Ok(command) => command,
-            Err(error) => {
-                let line = error.line();
-                inner.server.stats.count_error(line.as_bytes());
-                return Ok((counted(scripts::error_table(lua, &line)?)?, true));
-            }
-        };
-        if command.spec.has(WRITE)
-            && let Some(running) = &mut inner.server.scripts.running
-        {
-            running.wrote = true;
+        if self.ranges.is_empty() {
+            return Err("ERR Please specify at least one argument for this redis lib call");
         }
-        dispatch::call(command, &mut inner);
-        let failed = self.reply.as_bytes().first() == Some(&b'-');
-        let value = scripts::value_of(lua, self.reply.as_bytes());
-        self.reply.clear(KEPT_REPLY_BYTES);
-        let value = value?;
-        Ok((if failed { counted(value)? } else { value }, failed))
+        if self.buffer.len() > u32::MAX as usize { Err(TOO_LONG) } else { Ok(()) }
     }
 
     /// Reads the words of a command.
     fn take_words(&mut self, args: &MultiValue) -> Result<(), &'static str> {
-        self.buffer.clear();
-        self.ranges.clear();
-        if args.is_empty() {
-            return Err("ERR Please specify at least one argument for this redis lib call");
-        }
+        self.begin_command();
+        let mut has_words = true;
         for value in args {
-            let start = self.buffer.len() as u32;
             match value {
-                Value::String(text) => self.buffer.extend_from_slice(&text.as_bytes()),
-                Value::Integer(number) if number.unsigned_abs() < 1 << 53 => {
-                    self.buffer.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
-                }
-                Value::Integer(number) => self.buffer.extend_from_slice(shortest_of(*number as f64, 17).as_bytes()),
-                Value::Number(number) => self.buffer.extend_from_slice(shortest_of(*number, 17).as_bytes()),
-                _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+                Value::String(text) => self.add_word(&text.as_bytes()),
+                Value::Integer(number) => self.add_number(*number as f64),
+                Value::Number(number) => self.add_number(*number),
+                _ => has_words = false,
             }
-            if self.buffer.len() > u32::MAX as usize {
-                return Err("ERR the arguments of the command are too long");
-            }
-            self.ranges.push(ArgRange { start, len: self.buffer.len() as u32 - start });
         }
-        Ok(())
+        self.check_words(has_words)
     }
 
     fn set_protocol(&mut self, lua: &Lua, args: &MultiValue) -> Results {
         if args.len() != 1 {
-            return Err(raised(lua, "ERR redis.setresp() requires one argument.", false)?);
+            return Err(raised(lua, "ERR redis.setresp() requires one argument.")?);
         }
         let protocol = match lua.coerce_number(args[0].clone())? {
             Some(2.0) => Protocol::Resp2,
             Some(3.0) => Protocol::Resp3,
-            _ => return Err(raised(lua, "ERR RESP version must be 2 or 3.", false)?),
+            _ => return Err(raised(lua, "ERR RESP version must be 2 or 3.")?),
         };
         self.reply.set_protocol(protocol);
         Ok(().into_lua_multi(lua)?)
@@ -257,13 +282,13 @@ impl ScriptHost<'_, '_> {
     /// redis.acl_check_cmd: whether the user might run a command.
     fn check_command(&mut self, lua: &Lua, args: MultiValue) -> Results {
         if let Err(line) = self.take_words(&args) {
-            return Err(raised(lua, line, false)?);
+            return Err(raised(lua, line)?);
         }
         let words = Args::new(&self.buffer, &self.ranges);
         let registry = registry();
         let found = registry.find(words.at(0)).map(|command| command.id);
         if dispatch::resolve(registry, found, words).is_err() {
-            return Err(raised(lua, "ERR Invalid command passed to redis.acl_check_cmd()", false)?);
+            return Err(raised(lua, "ERR Invalid command passed to redis.acl_check_cmd()")?);
         }
         // There is one user, who may do all.
         Ok(true.into_lua_multi(lua)?)
@@ -271,17 +296,8 @@ impl ScriptHost<'_, '_> {
 }
 
 /// An error for the script.
-fn raised(lua: &Lua, line: &str, is_counted: bool) -> Result<Raise, Raise> {
-    let table = scripts::error_table(lua, line)?;
-    Ok(Raise::Value(if is_counted { counted(table)? } else { table }))
-}
-
-/// An error that the statistics have counted already.
-fn counted(error: Value) -> Result<Value, Raise> {
-    if let Value::Table(table) = &error {
-        table.raw_set("ignore_error_stats_update", true)?;
-    }
-    Ok(error)
+fn raised(lua: &Lua, line: &str) -> Result<Raise, Raise> {
+    Ok(Raise::Value(scripts::error_table(lua, line)?))
 }
 
 /// The command that a script calls, if it may. What a user may call is to be checked here, too.

@@ -161,6 +161,10 @@ fn a_damaged_file_of_redis_is_refused_and_stays() {
     bytes[middle] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let reason = quire_server::saving::open(&config_in(dir.path(), &[])).unwrap_err();
-    assert!(reason.contains("dump.rdb is a Redis RDB file that cannot be read: at byte") && reason.contains("move it away to start empty"), "{reason}");
+    assert!(
+        reason.contains("dump.rdb is a Redis RDB file that cannot be read: at byte")
+            && reason.contains("move it away to start empty"),
+        "{reason}"
+    );
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }

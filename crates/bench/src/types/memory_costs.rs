@@ -12,8 +12,8 @@ use crate::server::setup::ExperimentSetup;
 
 /// Commands that are sent together.
 const BATCH: usize = 256;
-/// Elements of a shape; a small run has fewer.
-const ELEMENTS: u64 = 2_000_000;
+/// Elements of a shape; a small run has fewer. A process grows by huge pages of 2 MiB, which are 0.4 bytes for each of so many.
+const ELEMENTS: u64 = 5_000_000;
 const FEW_ELEMENTS: u64 = 100_000;
 /// Elements of a small value; a large one has a quarter of all.
 const SMALL: u64 = 16;

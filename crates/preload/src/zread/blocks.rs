@@ -53,6 +53,8 @@ pub struct Block {
     pub history: UseHistory,
     /// Remaps so far.
     pub remaps: AtomicU32,
+    /// The last read was remapped only to see what becomes of it: the next one has to look, as it may be copied, which stores to all pages.
+    pub explored: AtomicU32,
     /// Reads that are copied before the loss model makes another try.
     pub declines: AtomicU32,
     /// How many these were at first the last time.

@@ -36,10 +36,16 @@ pub const MOST_BUFFERS: usize = 16;
 /// So much is read by one call at most.
 const MOST_BYTES: usize = 0x7fff_f000;
 
-/// Answers of the files that were refused lately, by their number: the number, and until when.
-static REFUSED: [[AtomicU64; 3]; 64] = [const { [const { AtomicU64::new(0) }; 3] }; 64];
+/// Answers of the files that were refused lately, by their number: the number, the device, until when, and how often leases were asked for.
+static REFUSED: [[AtomicU64; 4]; 64] = [const { [const { AtomicU64::new(0) }; 4] }; 64];
+/// A lease on a file is asked for again after this time, and after twice as long each time: one that writers take away again and again is not
+/// worth what that costs.
 const ASKED_AGAIN_MS: u64 = 100;
+/// Times that the time is doubled.
+const MOST_DOUBLINGS: u64 = 7;
 const NEVER_LEASED_MS: u64 = 1000;
+/// Files for which leases are asked for within [`ASKED_AGAIN_MS`]. A program that opens many files and reads each once gains nothing by leases.
+const MOST_ASKED: u64 = 16;
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +88,8 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     if block.is_advised() {
         return Err(CopyReason::AdvisedMemory);
     }
-    if is_declined(block) {
+    let is_worth_a_look = || loss_model::favours(total, UseShares::UNTOUCHED);
+    if is_declined(block) || loss_model::is_known() && has_model() && !is_worth_a_look() {
         return Err(CopyReason::Loss);
     }
     if unseen_child::is_here() {
@@ -130,6 +137,10 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
         let _ = caller.advance(done as i64 - count as i64);
     }
     Ok(result)
+}
+
+fn has_model() -> bool {
+    patterns::settings().is_some_and(|settings| settings.has_model)
 }
 
 fn left(len: u64, offset: u64) -> u64 {
@@ -184,6 +195,13 @@ fn check(
     if !convert::has_maps() {
         return Err(CopyReason::NoMaps);
     }
+    if block.explored.swap(0, Ordering::Relaxed) != 0 {
+        each_piece(buffers, offset, count, |at, len, from| {
+            let pages = whole_pages(at, len, from);
+            look(maps, &(at + pages.start..at + pages.end));
+            true
+        });
+    }
     let leased = &mut maps.files[file];
     if settings.has_model && !is_favoured(whole, block, leased, offset) {
         return Err(CopyReason::Loss);
@@ -218,7 +236,11 @@ fn is_favoured(whole: usize, block: &Block, leased: &mut LeasedFile, offset: u64
         Some(_) => leased.forget_in_time(offset),
         None if of_range.is_some() && is_worth_it(UseShares::UNKNOWN) => leased.forget_in_time(offset),
         // Of neither, or the size alone: how much is touched can be learnt only by remapping.
-        None => return TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXPLORED_EVERY),
+        None if TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXPLORED_EVERY) => {
+            block.explored.store(1, Ordering::Relaxed);
+            return true;
+        }
+        None => {}
     }
     false
 }
@@ -323,12 +345,17 @@ fn remap(maps: &mut MapsState, extent: Extent) -> bool {
 
 /// Before memory is remapped again: learns how much of what lies there was touched and written, now and then.
 fn look_back(maps: &MapsState, range: &Range<usize>) {
-    static TURN: AtomicU32 = AtomicU32::new(0);
     let Some(block) = blocks::of(range.start) else { return };
     let remaps = block.remaps.load(Ordering::Relaxed);
-    if remaps > LOOKED_AT && !remaps.is_multiple_of(LOOKED_AT_EVERY) {
-        return;
+    if remaps <= LOOKED_AT || remaps.is_multiple_of(LOOKED_AT_EVERY) {
+        look(maps, range);
     }
+}
+
+/// Learns how much of what lies there was touched and written.
+fn look(maps: &MapsState, range: &Range<usize>) {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let Some(block) = blocks::of(range.start) else { return };
     let Some(old) = maps.extents.first_within(range) else { return };
     let mut words = [0; MOST_LOOKED_AT];
     let (pages, turn) = (old.len / PAGE_SIZE, TURN.fetch_add(1, Ordering::Relaxed) as usize);
@@ -364,11 +391,14 @@ pub fn ask_after(number: i32) {
 fn ask_for(caller: CallerFile, number: i32, key: FileKey) -> Option<CopyReason> {
     let now = guest::coarse_ms();
     let mixed = key.inode.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key.device;
-    let [inode, device, until] = &REFUSED[(mixed >> 58) as usize];
+    let [inode, device, until, asks] = &REFUSED[(mixed >> 58) as usize];
     let is_known = inode.load(Ordering::Relaxed) == key.inode && device.load(Ordering::Relaxed) == key.device;
     let (ends, is_wanted) = (until.load(Ordering::Relaxed) >> 1, until.load(Ordering::Relaxed) & 1 != 0);
     if is_known && now < ends {
         return (!is_wanted).then_some(CopyReason::NotAskedFor);
+    }
+    if !may_ask(now) {
+        return None;
     }
     if guest::is_on_signal_stack() {
         return Some(CopyReason::NotReady);
@@ -377,7 +407,9 @@ fn ask_for(caller: CallerFile, number: i32, key: FileKey) -> Option<CopyReason> 
     // Neither another machine nor another process, which may not answer, is to be asked by the lease process. A lease of the program's own would
     // be broken by it.
     let is_leasable = is_wanted && caller.is_local() && !caller.has_own_lease();
-    let ends = now + if is_leasable { ASKED_AGAIN_MS } else { NEVER_LEASED_MS };
+    let asked = if is_known { asks.load(Ordering::Relaxed).min(MOST_DOUBLINGS) } else { 0 };
+    let ends = now + if is_leasable { ASKED_AGAIN_MS << asked } else { NEVER_LEASED_MS };
+    asks.store(asked + 1, Ordering::Relaxed);
     inode.store(key.inode, Ordering::Relaxed);
     device.store(key.device, Ordering::Relaxed);
     until.store(ends << 1 | u64::from(is_wanted), Ordering::Relaxed);
@@ -392,6 +424,17 @@ fn ask_for(caller: CallerFile, number: i32, key: FileKey) -> Option<CopyReason> 
         super::requests::open(number, key);
     }
     (!is_there).then_some(CopyReason::NotReady)
+}
+
+/// Whether a file may be asked for now: what that costs is bounded for each time.
+fn may_ask(now_ms: u64) -> bool {
+    /// The time by numbers of [`ASKED_AGAIN_MS`], and in the low bits how many were asked for in it.
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let (period, asked) = (now_ms / ASKED_AGAIN_MS, ASKED.load(Ordering::Relaxed));
+    let count = if asked >> 8 == period { (asked & 0xff) + 1 } else { 1 };
+    // Two threads that come at once may count as one.
+    ASKED.store(period << 8 | count.min(MOST_ASKED + 1), Ordering::Relaxed);
+    count <= MOST_ASKED
 }
 
 /// Whether a pattern fits the file's path.

@@ -64,9 +64,8 @@ fn run(ctx: &mut Ctx<'_>, is_text: bool, read_only: bool) -> Result<(), CmdError
                 script
             }
         };
-        let name = scripts::digest_text(&digest);
         let (function, flags) = (&script.function, script.flags);
-        let call = ScriptCall { function, name: &name, flags, read_only, keys, args };
+        let call = ScriptCall { function, digest: &digest, flags, read_only, keys, args };
         script_host::run(ctx, interpreter, &call)
     })
 }

@@ -173,7 +173,15 @@ fn default_limit(block_entries: usize) -> u64 {
 
 /// Writes an ID.
 pub(super) fn write_id(reply: &mut Reply, id: StreamId) {
-    reply.bulk_str(&id.to_string());
+    // Two numbers of up to 20 digits and what joins them.
+    let mut text = [0; 41];
+    let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (ms, seq) = (ms.format(id.ms).as_bytes(), seq.format(id.seq).as_bytes());
+    let len = ms.len() + 1 + seq.len();
+    text[..ms.len()].copy_from_slice(ms);
+    text[ms.len()] = b'-';
+    text[ms.len() + 1..len].copy_from_slice(seq);
+    reply.bulk(&text[..len]);
 }
 
 fn write_element(reply: &mut Reply, element: Element<'_>) {

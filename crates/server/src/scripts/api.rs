@@ -6,14 +6,10 @@ use quire_lua::{Interpreter, Raise, Results};
 use super::cache::{digest_of, digest_text};
 use crate::COMPATIBLE_VERSION;
 
-/// `redis.call`.
-pub const CALL: i64 = 1;
-/// `redis.pcall`.
-pub const PCALL: i64 = 2;
 /// `redis.setresp`.
-pub const SETRESP: i64 = 3;
+pub const SETRESP: i64 = 1;
 /// `redis.acl_check_cmd`.
-pub const ACL_CHECK: i64 = 4;
+pub const ACL_CHECK: i64 = 2;
 
 const LOG_LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 /// Bytes of a message that are logged.
@@ -42,7 +38,9 @@ fn nothing(lua: &Lua) -> Results {
 pub(super) fn make_interpreter(memory_limit_bytes: usize) -> mlua::Result<Interpreter> {
     let interpreter = Interpreter::new(memory_limit_bytes)?;
     let redis = interpreter.lua().create_table()?;
-    for (name, number) in [("call", CALL), ("pcall", PCALL), ("setresp", SETRESP), ("acl_check_cmd", ACL_CHECK)] {
+    redis.raw_set("call", interpreter.command_function(true)?)?;
+    redis.raw_set("pcall", interpreter.command_function(false)?)?;
+    for (name, number) in [("setresp", SETRESP), ("acl_check_cmd", ACL_CHECK)] {
         redis.raw_set(name, interpreter.host_function(number)?)?;
     }
     add_functions(&interpreter, &redis)?;

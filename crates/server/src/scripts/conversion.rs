@@ -1,8 +1,6 @@
-//! Values between Lua and RESP: what a command replies becomes a value of the script, what the script returns a reply.
-//!
-//! Relies on replies being well formed, as the server has written them itself.
+//! What a script returns, as a reply. The other way, from the reply of a command to a value of the script, is `quire-lua`'s.
 
-use quire_lua::mlua::{self, Lua, Table, Value};
+use quire_lua::mlua::{self, Table, Value};
 
 use crate::resp::{Protocol, Reply};
 
@@ -11,107 +9,6 @@ const DEEPEST: usize = 200;
 /// Elements that a table may have for one element of a reply at least. The memory of the interpreter doesn't bound a reply whose
 /// elements are the same table over and over.
 const MOST_REPLY_BYTES: usize = 1 << 30;
-
-/// A reply that is being read.
-struct ReplyReader<'r> {
-    lua: &'r Lua,
-    bytes: &'r [u8],
-}
-
-/// The value of a reply.
-pub fn value_of(lua: &Lua, reply: &[u8]) -> mlua::Result<Value> {
-    ReplyReader { lua, bytes: reply }.value()
-}
-
-impl<'r> ReplyReader<'r> {
-    fn line(&mut self) -> (u8, &'r [u8]) {
-        let end = memchr::memchr(b'\r', self.bytes).unwrap_or(self.bytes.len());
-        let (line, rest) = self.bytes.split_at(end);
-        self.bytes = rest.get(2..).unwrap_or_default();
-        line.split_first().map_or((b'_', &[][..]), |(first, line)| (*first, line))
-    }
-
-    fn bulk(&mut self, length: i64) -> &'r [u8] {
-        let (bulk, rest) = self.bytes.split_at(self.bytes.len().min(length as usize));
-        self.bytes = rest.get(2..).unwrap_or_default();
-        bulk
-    }
-
-    fn string(&self, bytes: &[u8]) -> mlua::Result<Value> {
-        Ok(Value::String(self.lua.create_string(bytes)?))
-    }
-
-    fn wrapped(&self, name: &str, value: Value) -> mlua::Result<Value> {
-        let table = self.lua.create_table_with_capacity(0, 1)?;
-        table.raw_set(name, value)?;
-        Ok(Value::Table(table))
-    }
-
-    fn value(&mut self) -> mlua::Result<Value> {
-        let (kind, line) = self.line();
-        let text = || std::str::from_utf8(line).unwrap_or_default();
-        let number = || text().parse::<i64>().unwrap_or_default();
-        match kind {
-            b':' => Ok(Value::Number(number() as f64)),
-            b'$' if number() < 0 => Ok(Value::Boolean(false)),
-            b'$' => {
-                let bulk = self.bulk(number());
-                self.string(bulk)
-            }
-            b'+' => self.wrapped("ok", self.string(line)?),
-            b'-' => self.wrapped("err", self.string(line)?),
-            b'*' if number() < 0 => Ok(Value::Boolean(false)),
-            b'*' | b'>' => self.list(number()),
-            b'%' => self.map(number()),
-            b'~' => self.set(number()),
-            b',' => self.wrapped("double", Value::Number(double(text()))),
-            b'#' => Ok(Value::Boolean(line == b"t")),
-            b'(' => self.wrapped("big_number", self.string(line)?),
-            b'=' => self.verbatim(number()),
-            _ => Ok(Value::Nil),
-        }
-    }
-
-    fn list(&mut self, length: i64) -> mlua::Result<Value> {
-        let table = self.lua.create_table_with_capacity(length as usize, 0)?;
-        for index in 1..=length {
-            let value = self.value()?;
-            table.raw_set(index, value)?;
-        }
-        Ok(Value::Table(table))
-    }
-
-    fn map(&mut self, length: i64) -> mlua::Result<Value> {
-        let table = self.lua.create_table()?;
-        for _ in 0..length {
-            let (key, value) = (self.value()?, self.value()?);
-            table.raw_set(key, value)?;
-        }
-        self.wrapped("map", Value::Table(table))
-    }
-
-    fn set(&mut self, length: i64) -> mlua::Result<Value> {
-        let table = self.lua.create_table()?;
-        for _ in 0..length {
-            let key = self.value()?;
-            table.raw_set(key, true)?;
-        }
-        self.wrapped("set", Value::Table(table))
-    }
-
-    fn verbatim(&mut self, length: i64) -> mlua::Result<Value> {
-        let bulk = self.bulk(length);
-        let (format, text) = bulk.split_at(bulk.len().min(3));
-        let table = self.lua.create_table()?;
-        table.raw_set("format", self.string(format)?)?;
-        table.raw_set("string", self.string(text.get(1..).unwrap_or_default())?)?;
-        self.wrapped("verbatim_string", Value::Table(table))
-    }
-}
-
-fn double(text: &str) -> f64 {
-    text.parse().unwrap_or(f64::NAN)
-}
 
 /// How deep a value lies within others, and the protocol that the script has chosen (`redis.setresp`).
 #[derive(Clone, Copy)]
@@ -296,28 +193,5 @@ mod tests {
     fn a_table_within_itself_gives_an_error_and_no_endless_reply() {
         let text = returned(Protocol::Resp2, "local t = {} t[1] = t return t");
         assert!(text.ends_with("-ERR reached lua stack limit\r\n"), "{text}");
-    }
-
-    #[test]
-    fn replies_become_values_and_the_same_replies_again() {
-        let interpreter = Interpreter::new(64 << 20).unwrap();
-        for text in [
-            ":5\r\n",
-            "$3\r\na\r\n\r\n",
-            "+OK\r\n",
-            "-ERR x\r\n",
-            "*2\r\n:1\r\n*1\r\n$1\r\na\r\n",
-            "%1\r\n$1\r\na\r\n~1\r\n:1\r\n",
-            ",1.5\r\n",
-            "#t\r\n",
-            "(123\r\n",
-            "=5\r\ntxt:a\r\n",
-            "_\r\n",
-        ] {
-            let value = value_of(interpreter.lua(), text.as_bytes()).unwrap();
-            let mut reply = Reply::new(Protocol::Resp3);
-            write_reply(&mut reply, &value, Protocol::Resp3).unwrap();
-            assert_eq!(String::from_utf8_lossy(reply.as_bytes()), text);
-        }
     }
 }

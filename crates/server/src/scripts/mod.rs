@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use quire_lua::Interpreter;
 
-pub use api::{ACL_CHECK, CALL, PCALL, SETRESP, error_table};
-pub use cache::{CachedScript, ScriptCache, digest_of, digest_text};
-pub use conversion::{value_of, write_reply};
+pub use api::{ACL_CHECK, SETRESP, error_table};
+pub use cache::{CachedScript, ScriptCache, ScriptDigest, digest_of, digest_text};
+pub use conversion::write_reply;
 pub use shebang::{ScriptFlags, parse as parse_shebang};
 
 /// What scripts are called in messages.

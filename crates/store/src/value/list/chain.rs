@@ -15,8 +15,8 @@ use crate::table::split::TableSplit;
 use crate::value::varint::damaged;
 
 use super::limits::NodeLimit;
-use super::nodes::{self, ANCHOR, Edit, HEADER_BYTES, Node, WalkBudget};
-use super::packed::{self, SoughtElement};
+use super::nodes::{self, ANCHOR, Anchor, Edit, HEADER_BYTES, Node, WalkBudget};
+use super::packed::{self, Element, SoughtElement};
 use super::view::{End, locate};
 
 /// Whether a node may have so many bytes and elements.
@@ -114,13 +114,14 @@ impl Chain<'_> {
 
     /// Adds an element at one end. `encoded` is what `packed` makes of it.
     pub(super) fn push(&mut self, end: End, encoded: &[u8]) -> Result<()> {
-        let anchor = nodes::anchor(&self.heap.arena, self.head)?;
+        let object = nodes::anchor_object(&self.heap.arena, self.head)?;
+        let anchor = self.heap.arena.get::<Anchor>(object)?;
         let number = if end == End::Front { anchor.first } else { anchor.last };
         if !self.push_to(number, end, encoded)? {
             let between = if end == End::Front { (ANCHOR, number) } else { (number, ANCHOR) };
             self.add(between, [encoded, &[]], 1)?;
         }
-        self.count(1)
+        nodes::count_in(self.heap, object, 1)
     }
 
     /// Adds an element at one end of a node; false if there is no such node, or it has no room.
@@ -248,6 +249,23 @@ impl Chain<'_> {
         let ends = nodes::take_split(self.heap, self.head, split, nodes)?;
         self.drop_end(End::Back, ends.behind)?;
         self.drop_end(End::Front, ends.before)
+    }
+
+    /// Calls `f` with the element at one end, and takes it off unless it returns false; there are more.
+    pub(super) fn pop(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<bool> {
+        let object = nodes::anchor_object(&self.heap.arena, self.head)?;
+        let anchor = self.heap.arena.get::<Anchor>(object)?;
+        let node = self.node(if end == End::Front { anchor.first } else { anchor.last })?;
+        let bytes = node.elements(&self.heap.arena)?;
+        let item =
+            if end == End::Front { packed::item_at(bytes, 0)? } else { packed::item_before(bytes, bytes.len())? };
+        if !f(item.element) {
+            return Ok(false);
+        }
+        let span = item.span;
+        self.cut(&node, span.start, span.len(), 1)?;
+        nodes::count_in(self.heap, object, -1)?;
+        Ok(true)
     }
 
     /// Takes so many elements off one end; there are more.

@@ -259,6 +259,10 @@ impl ListMut<'_> {
             // The reply to a pop from a list that exists is an element.
             return Err(StoreError::damaged("a list without elements"));
         }
+        if count == 1 && len > 1 && self.encoding()? == Some(ListEncoding::Nodes) {
+            owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
+            return self.pop_of_chain(end, f).map(Some);
+        }
         let count = count.min(len);
         let kept = if end == End::Front { count..len } else { 0..len - count };
         let cut = self.cut_for(owner, &kept)?;
@@ -274,6 +278,20 @@ impl ListMut<'_> {
             }
             (told, Cut::AtOnce | Cut::NotYet) => told.map(|_| Some(0)),
         }
+    }
+
+    /// As [`ListMut::pop`], of one element of a chain of nodes that has more: the common case, which looks at one node.
+    fn pop_of_chain(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<u64> {
+        let (limit, hasher, head) = (self.limit(), self.value.hasher(), self.value.table()?);
+        let popped = self.value.change_table_if(head, |heap, head| {
+            let popped = Chain { heap, head, hasher: &hasher, limit }.pop(end, f)?;
+            Ok((popped, popped))
+        })?;
+        if popped {
+            self.value.count_member();
+            self.shrink()?;
+        }
+        Ok(u64::from(popped))
     }
 
     /// Calls `f` with so many elements from one end; false if the list has none, or `f` has returned false.

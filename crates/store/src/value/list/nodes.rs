@@ -139,12 +139,22 @@ pub(super) fn anchor(arena: &Arena, head: &TableHead) -> Result<Anchor> {
     Ok(*arena.get::<Anchor>(find(arena, head, ANCHOR)?)?)
 }
 
-/// Counts elements that have come or gone.
-pub(super) fn count_elements(heap: &mut Heap, head: &TableHead, by: i64) -> Result<()> {
-    let handle = find(&heap.arena, head, ANCHOR)?;
-    let anchor = heap.arena.get_mut::<Anchor>(handle)?;
+/// The object of the anchor, which stays where it is.
+pub(super) fn anchor_object(arena: &Arena, head: &TableHead) -> Result<Handle> {
+    find(arena, head, ANCHOR)
+}
+
+/// Counts elements that have come or gone, in the anchor's object.
+pub(super) fn count_in(heap: &mut Heap, anchor: Handle, by: i64) -> Result<()> {
+    let anchor = heap.arena.get_mut::<Anchor>(anchor)?;
     anchor.elements = anchor.elements.saturating_add_signed(by);
     Ok(())
+}
+
+/// Counts elements that have come or gone.
+pub(super) fn count_elements(heap: &mut Heap, head: &TableHead, by: i64) -> Result<()> {
+    let anchor = find(&heap.arena, head, ANCHOR)?;
+    count_in(heap, anchor, by)
 }
 
 /// Adds an object to the table; `fill` writes it, beginning with its number.

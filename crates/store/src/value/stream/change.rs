@@ -231,8 +231,12 @@ impl StreamMut<'_> {
             None => 0,
             Some(StreamEncoding::Packed) => self.trim_packed(trim)?,
             Some(StreamEncoding::Tree) => {
-                let summary = self.view()?.summary()?;
-                if summary.entries == 0 || trim.keeps(summary.entries, summary.first_id) {
+                let view = self.view()?;
+                let stays = match trim.cut {
+                    StreamCut::MaxLen(most) => view.len()? <= most,
+                    StreamCut::MinId(least) => view.is_empty()? || view.summary()?.first_id >= least,
+                };
+                if stays {
                     return Ok(0);
                 }
                 let (hasher, head) = (self.value.hasher(), self.value.table()?);
@@ -253,7 +257,7 @@ impl StreamMut<'_> {
         if count == 0 || is_small || trim.limit > 0 && count > trim.limit {
             return Ok(0);
         }
-        if trim.drops(count, count, block::last_id(block)?) {
+        if trim.drops(count, count, || block::last_id(block))? {
             self.cut_packed(header, 0..0, u32::MAX)?;
             return Ok(count);
         }

@@ -58,12 +58,13 @@ pub struct StreamTrim {
 }
 
 impl StreamTrim {
-    /// Whether a block of so many entries, of which the last has this ID, goes whole.
-    pub(super) fn drops(&self, entries: u64, count: u64, last: StreamId) -> bool {
-        match self.cut {
+    /// Whether a block of so many entries goes whole. The ID of its last entry is asked for only if it matters: it is found by reading all of
+    /// them.
+    pub(super) fn drops(&self, entries: u64, count: u64, last: impl FnOnce() -> Result<StreamId>) -> Result<bool> {
+        Ok(match self.cut {
             StreamCut::MaxLen(most) => entries.saturating_sub(count) >= most,
-            StreamCut::MinId(least) => last < least,
-        }
+            StreamCut::MinId(least) => last()? < least,
+        })
     }
 
     /// Whether the first entry stays.
@@ -244,8 +245,7 @@ impl Parts<'_> {
             {
                 return Ok(removed);
             }
-            let last = block::last_id(bytes)?;
-            if trim.drops(anchor.entries, count, last) {
+            if trim.drops(anchor.entries, count, || block::last_id(bytes))? {
                 self.drop_block(&slot, count)?;
                 removed += count;
                 continue;

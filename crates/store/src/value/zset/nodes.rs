@@ -219,8 +219,20 @@ impl Node {
     /// How many slots lie before a place.
     #[inline]
     pub(super) fn slots_before(&self, arena: &Arena, cut: &Cut<'_>) -> Result<usize> {
-        let (scores, members) = (self.scores(arena)?, self.members(arena)?);
-        let (mut low, mut high) = (0, self.used);
+        let scores = self.scores(arena)?;
+        let (mut low, mut high) = match *cut {
+            Cut::Behind(bound, _) => {
+                // Counted rather than searched for: the processor can't foresee the turns of a search, and compares some scores at once.
+                let below = scores.iter().filter(|&&score| score < bound).count();
+                let equal = scores[below..].iter().take_while(|&&score| score == bound).count();
+                (below, below + equal)
+            }
+            _ => (0, scores.len()),
+        };
+        if low == high {
+            return Ok(low);
+        }
+        let members = self.members(arena)?;
         while low < high {
             let middle = (low + high) / 2;
             if cut.is_behind(scores[middle], || members::text(arena, members[middle]))? {

@@ -261,6 +261,17 @@ impl Tree<'_> {
             node.set_slot(&mut self.heap.arena, at, Slot { score, ..slot })?;
             return members::set_score(&mut self.heap.arena, item, score);
         }
+        let before = members::score(&self.heap.arena, item)?;
+        if path.leaf().at > 0 {
+            // The way back leads to the same leaf, which has room then, also if it was joined with another one: it can be put back without
+            // memory. The first member of a leaf might have to go behind the last one of a full leaf.
+            self.take_out(path)?;
+            let moved = self.insert(score, item);
+            return match moved {
+                Ok(()) => members::set_score(&mut self.heap.arena, item, score),
+                Err(error) => self.insert(before, item).and(Err(error)),
+            };
+        }
         // Added first: if there is no memory for that, nothing has changed. Until then it is in the tree twice, with two scores.
         self.insert(score, item)?;
         let path = locate(&self.heap.arena, self.head, item)?;
