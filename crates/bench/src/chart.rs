@@ -7,19 +7,33 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
+use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+/// The palette of Okabe and Ito, which people with any colour vision tell apart, without its yellow, which is too light for lines.
 const COLOURS: [RGBColor; 8] = [
-    RGBColor(200, 60, 40),
-    RGBColor(230, 150, 40),
-    RGBColor(120, 60, 160),
-    RGBColor(90, 90, 90),
-    RGBColor(140, 180, 60),
-    RGBColor(30, 80, 160),
-    RGBColor(40, 140, 150),
-    RGBColor(40, 140, 80),
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+    RGBColor(150, 150, 150),
 ];
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const AXIS: RGBColor = RGBColor(120, 120, 120);
+/// Where something ran: a grey that no line has.
+const SHADE: RGBColor = RGBColor(238, 238, 238);
 const SIZE: (u32, u32) = (900, 420);
+const MARGIN: i32 = 10;
+/// A label's colour with the room around it, a letter of its name, and its height, in pixels.
+const LABEL_KEY: i32 = 34;
+const LABEL_LETTER: i32 = 7;
+const LABEL_HEIGHT: i32 = 16;
+/// Heights between which labels stand.
+const LABEL_SPAN: (i32, i32) = (48, 366);
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// How values lie on an axis.
@@ -175,37 +189,35 @@ impl Chart {
         area.fill(&WHITE)?;
         let mut drawing = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 18))
-            .margin(10)
+            .margin(MARGIN)
+            .margin_right(self.labels_width())
             .x_label_area_size(36)
             .y_label_area_size(72)
             .build_cartesian_2d(across.0..across.1, up.0..up.1)?;
+        drawing.draw_series(shaded.iter().map(|&(from, to)| {
+            Rectangle::new([(self.x.position(from), up.0), (self.x.position(to), up.1)], SHADE.filled())
+        }))?;
         drawing
             .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(AXIS)
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
             .x_labels(self.x.scale.labels(across))
             .x_label_formatter(&|position| self.x.scale.label(*position))
             .y_label_formatter(&|position| self.y.scale.label(*position))
             .draw()?;
-        let light = RGBColor(250, 210, 160).mix(0.6).filled();
-        drawing.draw_series(
-            shaded
-                .iter()
-                .map(|&(from, to)| Rectangle::new([(self.x.position(from), up.0), (self.x.position(to), up.1)], light)),
-        )?;
-        for ((name, points), colour) in placed.iter().zip(COLOURS.into_iter().cycle()) {
-            drawing
-                .draw_series(LineSeries::new(points.iter().copied(), colour))?
-                .label(*name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
+        for ((_, points), colour) in placed.iter().zip(COLOURS.into_iter().cycle()) {
+            drawing.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
             if marks {
                 drawing.draw_series(points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
             }
         }
-        if placed.len() > 1 {
-            let corner = if marks { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::LowerRight };
-            drawing.configure_series_labels().position(corner).background_style(WHITE).draw()?;
-        }
+        // Each name stands where its line ends.
+        let ends = placed.iter().map(|(_, points)| points.iter().rev().find(|point| point.1.is_finite()));
+        let ends: Vec<i32> = ends.map(|end| end.map_or(0, |&end| drawing.backend_coord(&end).1)).collect();
+        self.draw_labels(&area, &ends)?;
         area.present()?;
         Ok(())
     }
@@ -217,7 +229,8 @@ impl Chart {
         area.fill(&WHITE)?;
         let mut drawing = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 18))
-            .margin(10)
+            .margin(MARGIN)
+            .margin_right(self.labels_width())
             .x_label_area_size(36)
             .y_label_area_size(72)
             .build_cartesian_2d(0.0..names.len() as f64, 0.0..highest * 1.1)?;
@@ -228,21 +241,45 @@ impl Chart {
         drawing
             .configure_mesh()
             .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(AXIS)
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
             .x_labels(2 * names.len() + 1)
             .x_label_formatter(&name)
             .draw()?;
-        for (index, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
+        for (index, colour) in (0..self.series.len()).zip(COLOURS.into_iter().cycle()) {
             let own = boxes.iter().filter(|(owner, _)| *owner == index);
-            drawing
-                .draw_series(own.map(|(_, corners)| Rectangle::new(*corners, colour.filled())))?
-                .label(&series.name)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+            drawing.draw_series(own.map(|(_, corners)| Rectangle::new(*corners, colour.filled())))?;
         }
-        drawing.configure_series_labels().position(SeriesLabelPosition::UpperRight).background_style(WHITE).draw()?;
+        // From the top in the order of the columns, of stacked parts in theirs.
+        let order = |index: usize| if is_stacked { self.series.len() - index } else { index };
+        let ends: Vec<i32> = (0..self.series.len()).map(|index| order(index) as i32).collect();
+        self.draw_labels(&area, &ends)?;
         area.present()?;
+        Ok(())
+    }
+
+    /// The room for the names of the series, to the right of the drawing. One line is named by the title.
+    fn labels_width(&self) -> i32 {
+        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        if self.series.len() > 1 { LABEL_KEY + (longest as i32 * LABEL_LETTER).min(240) } else { 2 * MARGIN }
+    }
+
+    /// Writes the names of the series beside the drawing, as near to these heights as they have room, each with its colour before it.
+    fn draw_labels(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, heights: &[i32]) -> Drawn {
+        if self.series.len() < 2 {
+            return Ok(());
+        }
+        let left = SIZE.0 as i32 - self.labels_width() + 6;
+        let places = apart(heights, LABEL_SPAN);
+        for ((series, colour), height) in self.series.iter().zip(COLOURS.into_iter().cycle()).zip(places) {
+            let key = Rectangle::new([(left, height - 2), (left + 14, height + 2)], colour.filled());
+            area.draw(&key)?;
+            let style = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw(&Text::new(series.name.clone(), (left + 19, height), style))?;
+        }
         Ok(())
     }
 
@@ -283,6 +320,21 @@ impl Chart {
     }
 }
 
+/// Heights in the order of `wanted`, at least a label apart and within the span if they have room there.
+fn apart(wanted: &[i32], (top, bottom): (i32, i32)) -> Vec<i32> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&index| wanted[index]);
+    let mut places = vec![0; wanted.len()];
+    let mut free = top;
+    for (rank, &index) in order.iter().enumerate() {
+        // What still has to stand below needs its room.
+        let most = bottom - (wanted.len() - 1 - rank) as i32 * LABEL_HEIGHT;
+        places[index] = wanted[index].min(most).max(free);
+        free = places[index] + LABEL_HEIGHT;
+    }
+    places
+}
+
 /// A number with at most four places after its point.
 fn decimal(value: f64) -> String {
     format!("{}", (value * 1e4).round() / 1e4)
@@ -320,6 +372,30 @@ mod tests {
         let (svg, csv) = drawn(&chart(lines, AxisScale::PowersOfTwo, [(1.0, 500.0), (16.0, 1000.0)]));
         assert!(svg.contains("<polyline") && svg.contains("<circle") && svg.contains("a title"));
         assert_eq!(csv, "series,x,y\none,1,500\none,16,1000\ntwo,1,1000\ntwo,16,2000\n# shaded from 1 to 2\n");
+    }
+
+    #[test]
+    fn names_stand_beside_the_drawing_and_never_over_it() {
+        let lines = ChartKind::Lines { marks: true, shaded: vec![] };
+        let columns = ChartKind::Columns { names: vec!["left".into(), "right".into()], is_stacked: true };
+        for body in [lines, columns] {
+            let (svg, _) = drawn(&chart(body, AxisScale::Linear, [(0.0, 500.0), (1.0, 1000.0)]));
+            let texts: Vec<&str> = svg.split("<text ").skip(1).collect();
+            let x = |name: &str| -> f64 {
+                let own = texts.iter().find(|text| text.contains(&format!(">\n{name}\n<")));
+                own.unwrap().split('"').nth(1).unwrap().parse().unwrap()
+            };
+            let right = f64::from(SIZE.0) - f64::from(LABEL_KEY + 3 * LABEL_LETTER);
+            assert!(x("one") > right && x("two") > right, "{svg}");
+        }
+    }
+
+    #[test]
+    fn labels_keep_their_distance_and_their_order() {
+        assert_eq!(apart(&[100, 200], (50, 300)), [100, 200]);
+        assert_eq!(apart(&[105, 100, 102], (50, 300)), [132, 100, 116]);
+        assert_eq!(apart(&[300, 299], (50, 300)), [300, 284]);
+        assert_eq!(apart(&[0, 0], (50, 300)), [50, 66]);
     }
 
     #[test]

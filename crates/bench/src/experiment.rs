@@ -15,6 +15,9 @@ use crate::machine;
 use crate::quick;
 use crate::report::Report;
 
+/// The flag by which the supervisor starts the process that measures.
+pub const WORKER: &str = "supervised";
+
 /// The arguments that every experiment takes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CommonArgs {
@@ -147,6 +150,7 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
         bail!("`quire bench {}` draws nothing; leave --plot out", E::NAME);
     }
     let mut report = Report::new(E::NAME, machine::facts(common.dir()));
+    report.command = called(std::env::args().skip(1));
     report.scale.insert("quick".into(), common.quick.into());
     let started = Instant::now();
     let results = experiment.run()?;
@@ -166,6 +170,16 @@ pub fn run<E: Experiment>(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the user called, from the arguments of the process that the supervisor started for it.
+fn called(arguments: impl Iterator<Item = String>) -> String {
+    let worker = format!("--{WORKER}");
+    let own = arguments.filter(|word| *word != worker);
+    own.fold("quire".to_owned(), |called, word| match word.contains(char::is_whitespace) || word.is_empty() {
+        true => format!("{called} {word:?}"),
+        false => format!("{called} {word}"),
+    })
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -174,6 +188,12 @@ pub(crate) mod tests {
     pub fn parse<E: Experiment>(words: &str) -> E {
         let words = [E::NAME].into_iter().chain(words.split_ascii_whitespace());
         E::from_arg_matches(&command::<E>().get_matches_from(words)).unwrap()
+    }
+
+    #[test]
+    fn a_report_tells_what_the_user_called() {
+        let words = ["bench", "--supervised", "server", "--dir", "my data", "--quick"].map(str::to_owned);
+        assert_eq!(called(words.into_iter()), "quire bench server --dir \"my data\" --quick");
     }
 
     /// An empty report of an experiment.

@@ -25,6 +25,7 @@ pub mod machine;
 pub mod measure;
 pub mod memory;
 pub mod null_server;
+pub mod page;
 pub mod picture;
 pub mod process;
 pub mod progress;

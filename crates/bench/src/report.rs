@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Figure`] names being stable: other tools find figures by name. Contract:
 //! `{"experiment", "machine": {…}, "results": [{"name", "value", "unit", "goal", "better", "peer": {name: value}}]}`;
-//! what goes beyond it (`spread`, `bound`, `no_bound`, `left_out`, `note`, `scale`, `info`) may change. A value is null where something can't be measured here, or where a small run can't tell it (`left_out`).
+//! what goes beyond it (`spread`, `bound`, `no_bound`, `left_out`, `note`, `command`, `scale`, `info`) may change. A value is null where something can't be measured here, or where a small run can't tell it (`left_out`).
 
 use std::fmt::Write as _;
 
@@ -140,6 +140,9 @@ pub struct Report {
     pub experiment: &'static str,
     /// Where it ran.
     pub machine: Map<String, Value>,
+    /// What was called; empty for what no command line began.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub command: String,
     /// At what size it ran.
     pub scale: Map<String, Value>,
     /// The figures with goals.
@@ -151,7 +154,7 @@ pub struct Report {
 impl Report {
     /// A report of `experiment` without figures.
     pub fn new(experiment: &'static str, machine: Map<String, Value>) -> Self {
-        Self { experiment, machine, scale: Map::new(), results: Vec::new(), info: Vec::new() }
+        Self { experiment, machine, command: String::new(), scale: Map::new(), results: Vec::new(), info: Vec::new() }
     }
 
     /// The JSON form, ending in a newline.

@@ -24,10 +24,8 @@ use quire_sys::ask::{TerminationSignal, to_end};
 use quire_sys::descendants::{adopt_orphans, end_children, reap};
 
 use crate::cleanup_list;
+pub use crate::experiment::WORKER;
 use crate::wcache::testbed::leftovers;
-
-/// The flag by which the supervisor starts the worker.
-pub const WORKER: &str = "supervised";
 
 /// A worker that notes signals takes its testbed down in order: a mount is written back, limits are lifted. Then it is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
