@@ -50,6 +50,10 @@ def names_in_use(_):
         served.add(family.name)
     # A counter or a histogram without samples yet.
     served.update({"quire_errors_total", "quire_command_duration_seconds_bucket", "quire_db_keys"})
+    # Mounts serve metrics of their own; the page of metrics, which is made from the code, has them.
+    with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as opened:
+        for name, kind in re.findall(r"^\| `(quire_mount_[a-z_]+)` \| (\w+)", opened.read(), re.MULTILINE):
+            served.add(f"{name}_total" if kind == "counter" else name)
     for file in ("grafana-dashboard.json", "prometheus-alerts.yml"):
         with open(os.path.join(ROOT, "packaging", "monitoring", file), encoding="utf-8") as opened:
             asked = set(re.findall(r"\bquire_[a-z_]+", opened.read()))

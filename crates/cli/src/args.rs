@@ -40,9 +40,12 @@ Examples:
   quire log dump data              what was written since the last image
   quire mount /slow/pg /mnt/pg --log /fast/log --allow-other
                                    a directory behind a write cache for those who wait
+  quire top                        a running server, live
   quire doctor                     what this kernel offers
   quire measure -m all -s 1024 -p  six ways to a snapshot of 1 GiB, side by side
-  quire bench server --quick       Quire beside redis-server on this machine";
+  quire bench server --quick       Quire beside redis-server on this machine
+  quire report --from DIR --out DIR
+                                   a page of what such experiments have measured";
 
 /// Directives whose flag may be given several times or with several words.
 const LISTS: &[&str] = &["save", "bind", "client-output-buffer-limit"];
@@ -58,6 +61,7 @@ pub fn command() -> Command {
         .subcommand(serve())
         .subcommand(image())
         .subcommand(log())
+        .subcommand(top())
         .subcommand(mount::mount())
         .subcommand(mount::unmount())
         .subcommand(mount::critical())
@@ -68,6 +72,9 @@ pub fn command() -> Command {
                 .about("Time snapshots of memory, mechanism beside mechanism"),
         )
         .subcommand(quire_bench::command())
+        .subcommand(
+            quire_bench::page::PageArgs::augment_args(Command::new("report")).about(quire_bench::page::ABOUT),
+        )
         .subcommand(
             Command::new("docs")
                 .about("Print documents that are made from the program's own tables, or write manual pages and completions")
@@ -266,6 +273,27 @@ fn log() -> Command {
                     .help("Begin with this record"),
             ),
         )
+}
+
+fn top() -> Command {
+    Command::new("top")
+        .about("Show a running server live: throughput, latency, memory, saves, the log, commands (? shows the keys)")
+        .arg(Arg::new("server").value_name("HOST:PORT").default_value("127.0.0.1:6379").help("The server"))
+        .arg(
+            Arg::new("interval")
+                .long("interval")
+                .value_name("MILLISECONDS")
+                .value_parser(value_parser!(u64).range(100..=60_000))
+                .default_value("1000")
+                .help("How often the server is asked"),
+        )
+        .arg(
+            Arg::new("once")
+                .long("once")
+                .action(ArgAction::SetTrue)
+                .help("Print one frame, of one interval, and end: for a pipe or a file"),
+        )
+        .args(credentials())
 }
 
 fn doctor() -> Command {

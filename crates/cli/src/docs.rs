@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::ArgMatches;
 use clap_complete::Shell;
 
-use crate::args;
+use crate::{args, mount};
 
 /// Prints the document that was named, or writes the pages or completions.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -16,7 +16,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match name.as_str() {
         "man" => manual_pages(out()?)?,
         "completions" => completions(out()?)?,
-        "metrics" => quire_sys::out!("{}", quire_server::metrics_markdown())?,
+        "metrics" => quire_sys::out!("{}{}", quire_server::metrics_markdown(), mount::metrics_markdown())?,
         "info" => quire_sys::out!("{}", quire_server::info_markdown())?,
         _ => quire_sys::out!("{}", quire_server::compat_markdown())?,
     }

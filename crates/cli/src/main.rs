@@ -22,6 +22,7 @@ mod peer;
 mod program;
 mod serve;
 mod service_manager;
+mod top;
 mod watch;
 
 use std::process::ExitCode;
@@ -43,8 +44,13 @@ fn main() -> ExitCode {
         Some(("unmount", matches)) => mount::run_unmount(matches),
         Some(("critical", matches)) => mount::run_critical(matches),
         Some(("stats", matches)) => mount::run_stats(matches),
+        Some(("top", matches)) => top::run(matches),
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("bench", matches)) => quire_bench::run(matches),
+        Some(("report", matches)) => quire_bench::page::PageArgs::from_arg_matches(matches)
+            .map_err(anyhow::Error::from)
+            .and_then(|args| quire_bench::page::run(&args))
+            .map(|()| ExitCode::SUCCESS),
         Some(("measure", matches)) => quire_bench::measure::args::MeasureArgs::from_arg_matches(matches)
             .map_err(anyhow::Error::from)
             .and_then(|args| quire_bench::measure::run(&args))

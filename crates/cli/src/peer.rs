@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const MOST_LINE_BYTES: u64 = 64 << 10;
 const MOST_TEXT_BYTES: u64 = 1 << 20;
+/// Parts of a reply, and how deep lists lie in lists.
+const MOST_PARTS: usize = 100_000;
+const MOST_DEPTH: usize = 8;
 
 /// Environment variable of the password.
 pub const PASSWORD_VARIABLE: &str = "QUIRE_CLONE_PASSWORD";
@@ -58,10 +61,38 @@ pub fn address(text: &str) -> Option<(&str, u16)> {
     (!host.is_empty() && !host.contains('/')).then_some((host, port))
 }
 
-/// A reply: a line or a string, or an error of the server.
+/// A reply: a line or a string, a list, or an error of the server.
 enum Reply {
     Text(String),
+    List(Vec<ReplyPart>),
     Error(String),
+}
+
+/// A part of a reply.
+#[derive(Debug, PartialEq)]
+pub enum ReplyPart {
+    /// A line, a string, a number as text.
+    Text(String),
+    /// A list of further parts.
+    List(Vec<ReplyPart>),
+}
+
+impl ReplyPart {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::List(_) => None,
+        }
+    }
+
+    /// The parts of a list; none if it is none.
+    pub fn list(&self) -> &[Self] {
+        match self {
+            Self::List(parts) => parts,
+            Self::Text(_) => &[],
+        }
+    }
 }
 
 /// A connection whose exchanges have an end, however slowly the other side goes on.
@@ -164,16 +195,26 @@ impl Peer {
         words.extend(credentials.user.as_ref().map(|user| user.as_bytes()));
         words.push(password);
         match self.ask(&words)? {
-            Reply::Text(_) => Ok(()),
+            Reply::Text(_) | Reply::List(_) => Ok(()),
             Reply::Error(error) => bail!("{} refuses the password: {error}", self.named),
         }
     }
 
     /// Has the server run a command whose reply is a line or a string.
     pub fn call(&mut self, words: &[&str]) -> anyhow::Result<Result<String, String>> {
+        match self.call_for_parts(words)? {
+            Ok(ReplyPart::Text(text)) => Ok(Ok(text)),
+            Ok(ReplyPart::List(_)) => bail!("{} answers {} with a list", self.named, words.join(" ")),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Has the server run a command.
+    pub fn call_for_parts(&mut self, words: &[&str]) -> anyhow::Result<Result<ReplyPart, String>> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.ask(&words)? {
-            Reply::Text(text) => Ok(Ok(text)),
+            Reply::Text(text) => Ok(Ok(ReplyPart::Text(text))),
+            Reply::List(parts) => Ok(Ok(ReplyPart::List(parts))),
             Reply::Error(error) if error.starts_with("NOAUTH") => bail!(
                 "{} asks for a password: set {PASSWORD_VARIABLE} or name a file with --clone-password-file (and a user with --clone-user)",
                 self.named
@@ -184,8 +225,17 @@ impl Peer {
 
     /// The server's INFO.
     pub fn info(&mut self) -> anyhow::Result<PeerInfo> {
-        match self.call(&["INFO"])? {
-            Ok(text) => Ok(PeerInfo(text)),
+        self.told(&["INFO"])
+    }
+
+    /// The same with the figures of every command.
+    pub fn info_everything(&mut self) -> anyhow::Result<PeerInfo> {
+        self.told(&["INFO", "everything"])
+    }
+
+    fn told(&mut self, words: &[&str]) -> anyhow::Result<PeerInfo> {
+        match self.call(words)? {
+            Ok(text) => Ok(PeerInfo::new(text)),
             Err(error) => bail!("{} does not tell INFO: {error}", self.named),
         }
     }
@@ -221,6 +271,12 @@ fn printable(text: &str) -> String {
 }
 
 fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
+    let mut left = MOST_PARTS;
+    read_part(stream, 0, &mut left)
+}
+
+/// The next reply, or part of one; `left` are the parts that the whole may still have.
+fn read_part(stream: &mut impl BufRead, depth: usize, left: &mut usize) -> io::Result<Reply> {
     let mut line = Vec::new();
     stream.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line)?;
     if line.is_empty() {
@@ -241,6 +297,22 @@ fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
             bytes.truncate(len as usize);
             Ok(Reply::Text(text(&bytes)))
         }
+        Some((b'*', rest)) => {
+            let len: usize = text(rest).parse().map_err(|_| malformed("a length that is none"))?;
+            if len > *left || depth >= MOST_DEPTH {
+                return Err(malformed("a list that is too long or too deep"));
+            }
+            *left -= len;
+            let mut parts = Vec::new();
+            for _ in 0..len {
+                parts.push(match read_part(stream, depth + 1, left)? {
+                    Reply::Text(text) => ReplyPart::Text(text),
+                    Reply::List(parts) => ReplyPart::List(parts),
+                    Reply::Error(_) => return Err(malformed("an error in a list")),
+                });
+            }
+            Ok(Reply::List(parts))
+        }
         _ => Err(malformed("a reply of another kind")),
     }
 }
@@ -249,6 +321,16 @@ fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
 pub struct PeerInfo(String);
 
 impl PeerInfo {
+    /// What `text` tells.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// All lines.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.0.lines()
+    }
+
     /// A field; empty if the server has none of that name.
     pub fn field(&self, name: &str) -> &str {
         let found = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -275,6 +357,7 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<String, String> {
         match read_reply(&mut io::BufReader::new(bytes)) {
             Ok(Reply::Text(text)) => Ok(text),
+            Ok(Reply::List(parts)) => Ok(format!("{parts:?}")),
             Ok(Reply::Error(text)) => Ok(format!("error {text}")),
             Err(error) => Err(error.to_string()),
         }
@@ -287,12 +370,24 @@ mod tests {
         assert_eq!(read(b"$3\r\na\nb\r\n").unwrap(), "a\nb");
         assert_eq!(read(b"-ERR \x1b[2Jno\r\n").unwrap(), "error ERR \\u{1b}[2Jno", "a terminal would obey it");
         assert_eq!(read("$6\r\n\u{9b}\r\nx\x07\r\n".as_bytes()).unwrap(), "\\u{9b}\r\nx\\u{7}");
-        for bytes in
-            [&b""[..], b"+OK", b"$-1\r\n", b"$99999999999\r\n", b"$5\r\nab", b"*1\r\n+x\r\n", b"HTTP/1.1 400\r\n"]
-        {
+        for bytes in [
+            &b""[..],
+            b"+OK",
+            b"$-1\r\n",
+            b"$99999999999\r\n",
+            b"$5\r\nab",
+            b"*2\r\n+x\r\n",
+            b"*-1\r\n",
+            b"*1\r\n-ERR\r\n",
+            b"HTTP/1.1 400\r\n",
+        ] {
             assert!(read(bytes).is_err(), "{bytes:?}");
         }
         assert!(read(&vec![b'+'; 1 << 20]).is_err());
+        assert_eq!(read(b"*2\r\n:7\r\n*1\r\n$1\r\na\r\n").unwrap(), r#"[Text("7"), List([Text("a")])]"#);
+        for hostile in [b"*1\r\n".repeat(100_000), b"*99999999\r\n".to_vec(), b"*90000\r\n".repeat(2)] {
+            assert!(read(&hostile).is_err());
+        }
     }
 
     #[test]
@@ -325,7 +420,7 @@ mod tests {
 
     #[test]
     fn fields_of_info_are_found_by_their_whole_name() {
-        let info = PeerInfo("# Persistence\r\nrdb_saves:7\r\nrdb_bgsave_scheduled:1\r\n".into());
+        let info = PeerInfo::new("# Persistence\r\nrdb_saves:7\r\nrdb_bgsave_scheduled:1\r\n".into());
         assert_eq!((info.number("rdb_saves"), info.field("rdb"), info.is_saving()), (Some(7), "", true));
     }
 }

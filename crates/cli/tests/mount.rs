@@ -423,3 +423,38 @@ fn what_is_wrong_with_a_command_is_said_with_a_cure() {
     assert!(said(&["mount", &slow, &mnt, "--log", &log, "--rules", &rules]).contains("line 1"));
     assert!(said(&["critical", "x", &mnt]).contains("process number"));
 }
+
+#[test]
+fn a_mount_tells_prometheus_of_itself_and_a_port_that_is_taken_mounts_nothing() {
+    if !possible() {
+        return;
+    }
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (slow, mnt, log) = (place.text("slow"), place.text("mnt"), place.text("log"));
+    let refused = run(&["mount", &slow, &mnt, "--log", &log, "--metrics-port", &port]);
+    assert!(
+        !refused.status.success() && complaint(&refused).contains("cannot serve metrics"),
+        "{}",
+        complaint(&refused)
+    );
+    drop(taken);
+    let daemon = place.mount(&["--metrics-port", &port]);
+    fs::write(place.at("mnt/f"), b"bytes").unwrap();
+    let mut stream = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    for line in [
+        "HTTP/1.1 200",
+        "quire_mount_writes_total 1",
+        "quire_mount_log_bytes ",
+        "quire_mount_critical_waits_total{cause=",
+    ] {
+        assert!(answer.contains(line), "{line}\n{answer}");
+    }
+    // The endpoint does not hold the mount up at its end.
+    assert!(run(&["unmount", &mnt]).status.success());
+    assert!(daemon.ended().contains("unmounted"));
+}

@@ -275,3 +275,16 @@ fn the_doctor_tells_what_the_page_cache_holds_of_a_file() {
     let refused = run(&["doctor", "--file", dir.path().to_str().unwrap()]);
     assert!(!refused.status.success() && complaint(&refused).contains(dir.path().to_str().unwrap()));
 }
+
+#[test]
+fn a_page_of_the_results_is_written_and_a_folder_without_any_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kept, out) = (concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results"), dir.path().join("page"));
+    let told = printed(&["report", "--from", kept, "--out", out.to_str().unwrap()]);
+    assert!(told.contains("index.html: ") && told.contains(" runs, ") && !told.contains("left out"), "{told}");
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
+    let empty = dir.path().to_str().unwrap();
+    let refused = run(&["report", "--from", empty, "--out", empty]);
+    assert!(!refused.status.success() && complaint(&refused).contains("holds no run"), "{}", complaint(&refused));
+}

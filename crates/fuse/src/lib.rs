@@ -53,4 +53,4 @@ pub use criticality::{
 };
 pub use error::MountError;
 pub use recovery::RecoveryReport;
-pub use session::{Mount, PreparedMount, Unmounter};
+pub use session::{Mount, MountFigures, PreparedMount, Unmounter};

@@ -7,8 +7,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,22 @@ impl Unmounter {
     /// It is in use, or the system refuses.
     pub fn remove(&self, lazy: bool) -> io::Result<()> {
         mounts::unmount(&self.mount_point, lazy)
+    }
+}
+
+/// The figures of a mount, for another thread. It keeps nothing of the mount alive.
+#[derive(Clone)]
+pub struct MountFigures {
+    engine: Weak<MountEngine>,
+    criticality: Weak<CriticalityTracker>,
+    info: MountInfo,
+}
+
+impl MountFigures {
+    /// What the mount says of itself now; nothing once it has ended.
+    pub fn read(&self) -> Option<Value> {
+        let (engine, criticality) = (self.engine.upgrade()?, self.criticality.upgrade()?);
+        Some(report::stats(&engine, &criticality, &self.info))
     }
 }
 
@@ -197,6 +213,15 @@ impl Mount {
     /// Figures.
     pub fn stats(&self) -> Value {
         report::stats(&self.engine, &self.criticality, &self.info)
+    }
+
+    /// The same for another thread.
+    pub fn figures(&self) -> MountFigures {
+        MountFigures {
+            engine: Arc::downgrade(&self.engine),
+            criticality: Arc::downgrade(&self.criticality),
+            info: self.info.clone(),
+        }
     }
 
     /// Whether it is still mounted.

@@ -121,6 +121,21 @@ fn output(command: Command) -> Command {
         .arg(path("log-file", "FILE").long("log-file").help("Where messages go, instead of standard error"))
         .arg(path("stats-file", "FILE").long("stats-file").help("Write figures there every second, as JSON"))
         .arg(
+            Arg::new("metrics-port")
+                .long("metrics-port")
+                .value_name("PORT")
+                .value_parser(value_parser!(u16).range(1..))
+                .help("Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics"),
+        )
+        .arg(
+            Arg::new("metrics-bind")
+                .long("metrics-bind")
+                .value_name("ADDRESS")
+                .value_parser(value_parser!(std::net::IpAddr))
+                .default_value("127.0.0.1")
+                .help("The address that metrics are served on; they are open to all that reach it"),
+        )
+        .arg(
             path("stats", "MOUNTPOINT")
                 .long("stats")
                 .conflicts_with_all(["backing", "mountpoint", "log"])

@@ -5,6 +5,7 @@
 pub(crate) mod args;
 mod ending;
 mod hint;
+mod metrics;
 mod stats;
 mod unmount;
 
@@ -26,6 +27,7 @@ use crate::{logging, service_manager};
 
 pub use args::{critical, mount, stats, unmount};
 pub use hint::run as run_critical;
+pub use metrics::markdown as metrics_markdown;
 pub use stats::run as run_stats;
 pub use unmount::run as run_unmount;
 
@@ -40,11 +42,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     quire_sys::limits::refuse_longer_files();
     logging::plain(matches.get_one::<PathBuf>("log-file").map(PathBuf::as_path))?;
+    let metrics = metrics::MountMetrics::serve(matches)?;
     let prepared = Mount::prepare(&config)?;
     // A signal ends the process at once only while there is no mount that it could leave behind.
     let signals = ending::watch_signals()?;
     let mounted = prepared.mount()?;
     signals.end(mounted.unmounter());
+    metrics.tell_of(mounted.figures());
     let is_sized = matches.value_source("capacity") == Some(ValueSource::CommandLine);
     announce(&config, &mounted, is_sized);
     service_manager::tell_ready();
