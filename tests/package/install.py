@@ -1,7 +1,5 @@
 """The Debian package: made from what was built, then installed, used, upgraded, removed and purged.
 
-`cargo xtask test` does not run this yet, as packing takes minutes on a busy machine: start it by hand.
-
 Relies on root, dpkg and an overlay over this system's root directory: nothing of the trial touches the system itself.
 """
 
@@ -27,7 +25,7 @@ mount -t proc none "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
 mkdir "$1/root/trial"
 cp "$2" "$3" "$4" "$1/root/trial"
-exec chroot "$1/root" bash /trial/trial.sh "/trial/$(basename "$3")" "/trial/$(basename "$4")" "$5"
+exec chroot "$1/root" bash /trial/trial.sh "/trial/$(basename "$3")" "/trial/$(basename "$4")" "$5" "$6"
 """
 
 
@@ -70,7 +68,7 @@ def the_path_of_a_new_user(options):
         place = os.path.join(folder, "overlay")
         os.mkdir(place)
         words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "bash", "-c", IN_OVERLAY, "trial", place]
-        words += [os.path.join(HERE, "trial.sh"), *packages, str(harness.free_port())]
+        words += [os.path.join(HERE, "trial.sh"), *packages, str(harness.free_port()), str(harness.free_port())]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=250, check=False)
         printed = done.stdout.decode() + done.stderr.decode()
         assert done.returncode == 0 and "# done" in printed, printed

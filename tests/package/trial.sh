@@ -1,12 +1,12 @@
 #!/bin/bash
-# The path of a new user with the packages OLD and NEW, on this Debian: install, start, load, save, upgrade over the data, restart, remove, purge.
-# Runs as root in a root directory that may be thrown away; the server gets the port PORT.
+# The path of a new user with the packages OLD and NEW, on this Debian: install, start, load, save, look, upgrade over the data, restart, remove, purge.
+# Runs as root in a root directory that may be thrown away; the server gets the port PORT, its metrics METRICS.
 set -eu
-old=$1 new=$2 port=$3
+old=$1 new=$2 port=$3 metrics=$4
 fail() { echo "FAIL: $*"; exit 1; }
 has() { grep -q -- "$2" <<< "$1" || fail "no \"$2\" in: $1"; }
 start() {
-    setpriv --reuid quire --regid quire --init-groups --inh-caps=-all --bounding-set=-all /usr/bin/quire serve /etc/quire/quire.conf --port "$port" > /var/log/quire/out.log 2>&1 &
+    setpriv --reuid quire --regid quire --init-groups --inh-caps=-all --bounding-set=-all /usr/bin/quire serve /etc/quire/quire.conf --port "$port" --metrics-port "$metrics" > /var/log/quire/out.log 2>&1 &
     server=$!
     for _ in $(seq 600); do
         if redis-cli -p "$port" ping 2> /dev/null | grep -q PONG; then return; fi
@@ -23,10 +23,11 @@ has "$told" "systemctl enable --now quire"
 [ "$(stat -c '%U %a' /var/lib/quire)" = "quire 750" ] || fail "the data directory"
 [ "$(dpkg-deb --contents "$old" | awk '{print $2}' | sort -u)" = root/root ] || fail "files of others"
 for file in /usr/share/man/man1/quire-serve.1.gz /usr/share/bash-completion/completions/quire /usr/lib/systemd/system/quire.service \
-    /usr/share/doc/quire/copyright /usr/share/doc/quire/README.md /etc/logrotate.d/quire; do
+    /usr/share/doc/quire/copyright /usr/share/doc/quire/README.md /etc/logrotate.d/quire /usr/share/quire/monitoring/grafana-dashboard.json \
+    /usr/share/quire/monitoring/prometheus-alerts.yml; do
     [ -s "$file" ] || fail "no $file"
 done
-grep -q '^clap ' /usr/share/doc/quire/copyright || fail "the licences of others"
+grep -q THIRD-PARTY /usr/share/doc/quire/copyright && grep -q '^clap ' /usr/share/doc/quire/THIRD-PARTY || fail "the licences of others"
 quire doctor > /dev/null
 units=$(systemd-analyze verify /usr/lib/systemd/system/quire.service /usr/lib/systemd/system/quire-mount@.service 2>&1 | grep -v "Command 'man " || true)
 [ -z "$units" ] || fail "units: $units"
@@ -47,6 +48,12 @@ start
 redis-benchmark -p "$port" -n 20000 -r 20000 -d 100 -P 16 -t set -q > /dev/null
 redis-cli -p "$port" set greeting hello > /dev/null
 keys=$(redis-cli -p "$port" dbsize)
+
+echo "# look"
+has "$(quire top "127.0.0.1:$port" --once --interval 100)" "commands/s"
+has "$(curl -s "http://127.0.0.1:$metrics/metrics")" "quire_save_last_ok 1"
+has "$(quire report --from /usr/share/doc/quire/docs/results --out /tmp/report)" "open it in a browser"
+grep -q "goal missed" /tmp/report/index.html || fail "the page of results"
 [ "$(redis-cli -p "$port" save)" = OK ] || fail "SAVE"
 [ "$(stat -c '%U' /var/lib/quire/dump.quire)" = quire ] || fail "the image's owner"
 
@@ -67,7 +74,7 @@ told=$(dpkg -r quire 2>&1)
 has "$told" "the data stays in /var/lib/quire"
 [ ! -e /usr/bin/quire ] && [ -s /var/lib/quire/dump.quire ] && [ -s /etc/quire/quire.conf ] || fail "remove"
 dpkg -P quire > /dev/null 2>&1
-for path in /var/lib/quire /var/log/quire /etc/quire /etc/logrotate.d/quire /usr/share/doc/quire; do
+for path in /var/lib/quire /var/log/quire /etc/quire /etc/logrotate.d/quire /usr/share/doc/quire /usr/share/quire; do
     [ ! -e $path ] || fail "$path is left: $(find $path)"
 done
 getent passwd quire > /dev/null || fail "the user is gone, and with it the names of files elsewhere"

@@ -14,6 +14,7 @@ mod header;
 mod impls;
 mod install;
 mod layers;
+mod licences;
 mod links;
 mod load;
 mod log_lines;
@@ -23,6 +24,7 @@ mod package;
 mod packages;
 mod peers;
 mod plan;
+mod release;
 mod rounds;
 mod rows;
 mod sanitize;
@@ -77,6 +79,10 @@ enum Task {
     Install(install::Places),
     /// Make a Debian package, one of its debug symbols, and a tarball
     Package(package::Choice),
+    /// Look at the crates of others as cargo-deny does: licences, sources, versions that are there twice
+    Licences(licences::Choice),
+    /// Say what blocks a release: versions, the changelog, the tree, crates that others link. Publishes nothing
+    Release,
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {
         /// Seconds for each target
@@ -139,6 +145,8 @@ fn main() -> ExitCode {
         Task::Book => book::run(),
         Task::Install(places) => install::run(&places),
         Task::Package(choice) => package::run(&choice),
+        Task::Licences(choice) => licences::run(&choice),
+        Task::Release => release::run(),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { only, rounds, log_rounds, mount_rounds, sqlite_rounds } => {
             let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds, sqlite: sqlite_rounds };

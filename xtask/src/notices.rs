@@ -34,8 +34,7 @@ const ACCEPTED: &[&str] = &[
 /// # Errors
 /// When a crate names no licence that is accepted.
 pub fn text() -> anyhow::Result<String> {
-    let output = cargo().args(["metadata", "--format-version", "1", "--locked"]).output()?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
+    let metadata = metadata()?;
     let crates = linked(&metadata)?;
     let mut text =
         String::from("Crates of others that are linked into the binaries, by name, version and licence:\n\n");
@@ -58,8 +57,17 @@ pub fn text() -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// What cargo knows of all packages, as `Cargo.lock` has them.
+pub fn metadata() -> anyhow::Result<Value> {
+    let output = cargo().args(["metadata", "--format-version", "1", "--locked"]).output().context("starting cargo")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("reading cargo metadata")
+}
+
 /// The packages of other authors that the shipped ones need to run, each once, by name.
-fn linked(metadata: &Value) -> anyhow::Result<Vec<&Value>> {
+pub fn linked(metadata: &Value) -> anyhow::Result<Vec<&Value>> {
     let list = |value: &'static str| metadata[value].as_array().with_context(|| format!("no {value}"));
     let packages: BTreeMap<&str, &Value> =
         list("packages")?.iter().filter_map(|one| Some((one["id"].as_str()?, one))).collect();
@@ -86,7 +94,7 @@ fn linked(metadata: &Value) -> anyhow::Result<Vec<&Value>> {
 }
 
 /// Whether one of the alternatives is accepted; of licences that hold together all must be.
-fn is_accepted(license: &str) -> bool {
+pub fn is_accepted(license: &str) -> bool {
     let accepted = |word: &str| word.split(" AND ").all(|part| ACCEPTED.contains(&part.trim_matches(['(', ')', ' '])));
     license.replace('/', " OR ").split(" OR ").any(accepted)
 }

@@ -11,14 +11,24 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::install::{self, Places};
-use crate::{notices, steps};
+use crate::{notices, packages, steps};
 
 const NAME: &str = "quire";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Where gdb looks for symbols that were taken out of a file.
 const SYMBOLS: &str = "usr/lib/debug";
-const DEBIAN_LICENSE: &str =
-    "Files: *\nLicense: Apache-2.0\n On Debian systems the text is in /usr/share/common-licenses/Apache-2.0.\n";
+const DEBIAN_LICENSE: &str = "\
+Files: *
+License: Apache-2.0
+ On Debian systems the text is in /usr/share/common-licenses/Apache-2.0.
+Comment:
+ The licences of the crates that are linked are in /usr/share/doc/quire/THIRD-PARTY.
+";
+const RESULTS: &str = "docs/results";
+/// The test that installs the package, and what it takes.
+const TRIAL: &str = "tests/package/install.py";
+const TRIAL_TOOLS: [&str; 8] =
+    ["dpkg-deb", "objcopy", "xz", "unshare", "systemd-analyze", "cc", "curl", "redis-benchmark"];
 
 /// What to pack.
 #[derive(clap::Args)]
@@ -70,6 +80,26 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     std::fs::remove_dir_all(&work)?;
     println!("package: apt install {}/{NAME}_{version}_{}.deb", choice.out.display(), architecture()?);
     Ok(())
+}
+
+/// What the test in `file` lacks here; nothing if it can run.
+pub fn lacks(file: &Path) -> Option<String> {
+    if file != Path::new(TRIAL) {
+        return None;
+    }
+    if !packages::is_root() {
+        return Some("it takes root, for a root directory of its own".into());
+    }
+    let missing: Vec<&str> = TRIAL_TOOLS.into_iter().filter(|tool| !packages::on_path(tool)).collect();
+    if !missing.is_empty() {
+        return Some(format!("there is no {}", missing.join(", ")));
+    }
+    // Containers may refuse it even to root.
+    let made = Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "true"])
+        .stderr(std::process::Stdio::null())
+        .status();
+    (!made.is_ok_and(|status| status.success())).then(|| "this system refuses namespaces of their own".into())
 }
 
 /// A package's description.
@@ -157,7 +187,8 @@ fn documents(root: &Path, quire: &Path) -> anyhow::Result<()> {
     }
     std::fs::remove_dir_all(&completions)?;
     let folder = root.join("usr/share/doc/quire");
-    put(&folder.join("copyright"), format!("{DEBIAN_LICENSE}\n{}", notices::text()?), 0o644)?;
+    put(&folder.join("copyright"), DEBIAN_LICENSE, 0o644)?;
+    put(&folder.join("THIRD-PARTY"), notices::text()?, 0o644)?;
     put(&folder.join("changelog"), read(Path::new("CHANGELOG.md"))?, 0o644)?;
     run_tool("gzip", &["-9n", text(&folder.join("changelog"))?])?;
     let documents = crate::sources::documents()?;
@@ -170,6 +201,13 @@ fn documents(root: &Path, quire: &Path) -> anyhow::Result<()> {
     for page in documents.iter().filter(kept) {
         put(&folder.join(page), read(page)?, 0o644)?;
     }
+    // What `quire report` makes its page from, and what the pages show.
+    for file in files_below(Path::new(RESULTS))? {
+        let is_raw = file.extension().is_some_and(|ending| ending == "json" || ending == "svg");
+        if is_raw && file.parent() == Some(Path::new(RESULTS)) {
+            put(&folder.join(&file), read(&file)?, 0o644)?;
+        }
+    }
     Ok(())
 }
 
@@ -180,6 +218,8 @@ fn settings(root: &Path) -> anyhow::Result<()> {
         ("quire.logrotate", "etc/logrotate.d/quire", 0o644),
         ("systemd/quire.service", "usr/lib/systemd/system/quire.service", 0o644),
         ("systemd/quire-mount@.service", "usr/lib/systemd/system/quire-mount@.service", 0o644),
+        ("monitoring/grafana-dashboard.json", "usr/share/quire/monitoring/grafana-dashboard.json", 0o644),
+        ("monitoring/prometheus-alerts.yml", "usr/share/quire/monitoring/prometheus-alerts.yml", 0o644),
     ];
     for (from, to, mode) in files {
         put(&root.join(to), read(&Path::new("packaging").join(from))?, mode)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::steps::{self, Tally, cargo};
-use crate::{c_api, docs, layers, loom, packages, peers, tidy};
+use crate::{c_api, docs, layers, licences, loom, package, packages, peers, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Where property tests find the seed of their inputs; without it each run has another.
@@ -18,7 +18,7 @@ const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// The fuzz targets are run on so many times the inputs that `cargo test` tries. A number and not a time: what a slow machine finds a fast one finds.
 const FUZZ_TIMES: &str = "10";
 /// Folders of Python tests, and how long one file of each may take.
-const FOLDERS: [(&str, Duration); 7] = [
+const FOLDERS: [(&str, Duration); 8] = [
     ("tests/clients", Duration::from_secs(180)),
     ("tests/compat", Duration::from_secs(300)),
     ("tests/docs", Duration::from_secs(180)),
@@ -26,6 +26,7 @@ const FOLDERS: [(&str, Duration); 7] = [
     ("tests/preload", Duration::from_secs(300)),
     ("tests/sqlite", Duration::from_secs(300)),
     ("tests/redis_mdc", MINUTE),
+    ("tests/package", Duration::from_secs(900)),
 ];
 
 /// What earlier steps have found out for later ones.
@@ -110,6 +111,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         }),
         Step::check("layers", layers::run),
         Step::check("tidy", tidy::run),
+        Step::check("licences", || licences::run(&licences::Choice::default())),
         Step::new("cargo test", |world| {
             let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
             if std::env::var_os(PROPERTY_SEED).is_none() {
@@ -131,7 +133,10 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
     ];
     for (folder, limit) in FOLDERS {
         for file in peers::python_files(folder)? {
-            all.push(Step::with_binary(file.display().to_string(), move |quire| peers::python(&file, quire, limit)));
+            all.push(Step::with_binary(file.display().to_string(), move |quire| match package::lacks(&file) {
+                Some(what) => Ok(Tally::one_skip(&file.display().to_string(), &what)),
+                None => peers::python(&file, quire, limit),
+            }));
         }
     }
     all.push(Step::with_binary("measure", peers::measure));

@@ -59,6 +59,12 @@ impl Tally {
         Self { failed: 1, failures: vec![name.to_owned()], ..Self::default() }
     }
 
+    /// One test that cannot run here, which is said.
+    pub fn one_skip(name: &str, why: &str) -> Self {
+        println!("skipped: {name}: {why}");
+        Self { skipped: 1, ..Self::default() }
+    }
+
     /// The figures, as a test program closes with them.
     pub fn line(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
