@@ -91,12 +91,12 @@ pub enum ClientAccess {
 }
 
 impl ClientAccess {
-    /// As the settings have it.
-    pub fn of(config: &Config) -> Self {
-        match (config.requirepass.is_empty(), config.protected_mode) {
-            (false, _) => Self::Password,
-            (true, true) => Self::ThisMachineOnly,
-            (true, false) => Self::Nothing,
+    /// By whether clients have to give a password, and by the protected mode.
+    pub const fn of(asks_for_password: bool, protected_mode: bool) -> Self {
+        match (asks_for_password, protected_mode) {
+            (true, _) => Self::Password,
+            (false, true) => Self::ThisMachineOnly,
+            (false, false) => Self::Nothing,
         }
     }
 }

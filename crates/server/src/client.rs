@@ -2,6 +2,7 @@
 
 use quire_store::DbId;
 
+use crate::acl::Login;
 use crate::args::{ArgRange, Args};
 use crate::blocked::BlockedClient;
 use crate::pubsub::{Subscriptions, TopicKind};
@@ -192,8 +193,8 @@ pub struct Client {
     pub db: DbId,
     /// The protocol that it speaks.
     pub protocol: Protocol,
-    /// Whether it has given the password, or none is needed.
-    pub authenticated: bool,
+    /// Who it is, and what it may do.
+    pub login: Login,
     /// What it calls itself.
     pub identity: ClientIdentity,
     /// Where it comes from.
@@ -225,7 +226,7 @@ impl Client {
             id,
             db: DbId(0),
             protocol: Protocol::Resp2,
-            authenticated: false,
+            login: Login::default(),
             identity: ClientIdentity::default(),
             peer: Peer { address, local_address, is_local: false, is_unix: false, fd: -1, since_ms: now_ms },
             options: ClientOptions::default(),
@@ -299,7 +300,7 @@ impl Client {
         format!(
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events={} \
-             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer.address,
             self.peer.local_address,
@@ -320,6 +321,7 @@ impl Client {
             size_of::<Client>() + self.stats.input_bytes + self.stats.output_bytes + self.held_bytes(),
             if self.stats.output_bytes > 0 { "rw" } else { "r" },
             self.stats.last_command,
+            String::from_utf8_lossy(&self.login.user().name),
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },
             self.identity.lib_name,
             self.identity.lib_version,

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use crate::acl::Acl;
 use crate::blocked::WaitEntry;
 use crate::client::{Client, CloseState};
 use crate::output_buffer::OutputBuffer;
@@ -146,6 +147,8 @@ pub struct Clients {
     /// The sockets of so many of them were asked to take theirs.
     offered: usize,
     own: OwnMessages,
+    /// The users that they are.
+    pub acl: Acl,
 }
 
 impl Default for Clients {
@@ -166,6 +169,7 @@ impl Default for Clients {
             delivered: Vec::new(),
             offered: 0,
             own: OwnMessages::default(),
+            acl: Acl::default(),
         }
     }
 }

@@ -11,16 +11,16 @@ use crate::latency;
 use crate::log_writer::LOST;
 use crate::monitor;
 use crate::notifications;
+use crate::permission;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_AUTH, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR,
-    SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
+    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG,
+    WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
 const UNKNOWN_SHOWN_BYTES: usize = 128;
-const NOAUTH: &str = "NOAUTH Authentication required.";
 /// Clients know this text from replicas: some then look for the server that takes writes.
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
@@ -136,6 +136,12 @@ fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
     ctx.server.stats.count_error(line.as_bytes());
 }
 
+/// A command that was queued may not run now.
+pub fn refuse(ctx: &mut Ctx<'_>, command: &Command, error: &CmdError) {
+    ctx.server.stats.command(command.id).rejected += 1;
+    reject(ctx, error);
+}
+
 /// The client's request has failed. If a copy was made for it, it was this one that asked for it.
 #[cold]
 fn give_up_copy(ctx: &mut Ctx<'_>) {
@@ -186,8 +192,10 @@ fn check<'r>(
     ctx.client.stats.last_command = command.name;
     let refused = if !spec.takes(ctx.args.len()) {
         Some(CmdError::wrong_args(command.name))
-    } else if !ctx.client.authenticated && !spec.has(NO_AUTH) {
-        Some(CmdError::fixed(NOAUTH))
+    } else if !ctx.client.login.is_unrestricted()
+        && let Some(error) = permission::refusal(ctx, command)
+    {
+        Some(error)
     } else if ctx.client.subscriptions.any() && !ctx.reply.is_resp3() && !spec.has(WHILE_SUBSCRIBED) {
         Some(CmdError::owned(format!("ERR Can't execute '{}': {SUBSCRIBED}", command.name)))
     } else if ctx.server.scripts.is_running() && !spec.has(ALLOW_BUSY) {

@@ -160,6 +160,7 @@ mod tests {
     use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
+    use crate::acl::Login;
     use crate::args::ArgRange;
     use crate::client::Client;
     use crate::config::Config;
@@ -198,7 +199,7 @@ mod tests {
             let mut state = ServerState::new(config);
             state.log_writer = Some(Box::new(LogWriter::start(&directory, &state.config, identity, 1, None).unwrap()));
             let mut client = Client::new(1, String::new(), String::new(), 0);
-            client.authenticated = true;
+            client.login = Login::unrestricted();
             Self { registry: Registry::build(specs::ALL), store, state, client, directory }
         }
 

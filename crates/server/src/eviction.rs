@@ -156,6 +156,7 @@ mod tests {
     use quire_store::{DbId, StoreConfig, ValueType};
 
     use super::*;
+    use crate::acl::Login;
     use crate::args::{ArgRange, Args};
     use crate::client::Client;
     use crate::dispatch;
@@ -185,7 +186,7 @@ mod tests {
             let mut server = ServerState::new(config);
             server.config.maxmemory.limit_bytes = server.memory_bytes(&store) + room_bytes;
             let mut client = Client::new(1, String::new(), String::new(), 0);
-            client.authenticated = true;
+            client.login = Login::unrestricted();
             Self { registry: Registry::build(specs::ALL), store, server, client }
         }
 

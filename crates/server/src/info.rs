@@ -4,6 +4,7 @@ use std::fmt::{Display, Write as _};
 
 use quire_store::Store;
 
+use crate::acl::DenialReason;
 use crate::client::{Client, CommandId};
 use crate::config::Config;
 use crate::config::value;
@@ -357,6 +358,11 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("total_writes_processed", stats.writes);
     text.field("client_query_buffer_limit_disconnections", stats.query_limit_closed);
     text.field("client_output_buffer_limit_disconnections", stats.output_limit_closed);
+    let denied = |reason| source.server.monitoring.denials.count(reason);
+    text.field("acl_access_denied_auth", denied(DenialReason::Auth));
+    text.field("acl_access_denied_cmd", denied(DenialReason::Command));
+    text.field("acl_access_denied_key", denied(DenialReason::Key));
+    text.field("acl_access_denied_channel", denied(DenialReason::Channel));
 }
 
 fn replication(source: &InfoSource<'_>, text: &mut InfoText) {

@@ -175,7 +175,8 @@ mod tests {
         sync_partial_err expired_keys expire_cycle_cpu_milliseconds evicted_keys evicted_clients \
         total_eviction_exceeded_time current_eviction_exceeded_time keyspace_hits keyspace_misses \
         pubsub_channels pubsub_patterns latest_fork_usec total_forks total_error_replies total_reads_processed \
-        total_writes_processed client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections role \
+        total_writes_processed client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections \
+        acl_access_denied_auth acl_access_denied_cmd acl_access_denied_key acl_access_denied_channel role \
         connected_slaves master_failover_state master_replid master_replid2 master_repl_offset second_repl_offset \
         repl_backlog_active used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children cluster_enabled";
 

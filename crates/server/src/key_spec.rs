@@ -1,5 +1,7 @@
 //! Where keys stand among the words of a request, and what a command does with them: the key specifications that COMMAND
-//! INFO shows. Relies on `args` alone.
+//! INFO shows; and where channels stand. Relies on `args` alone.
+
+use std::ops::Range;
 
 use crate::args::Args;
 
@@ -61,6 +63,31 @@ pub enum KeyFind {
     Counted,
     /// No rule tells.
     Unknown,
+}
+
+/// Which words of a request are channels, or patterns of channels.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ChannelWords {
+    /// None.
+    #[default]
+    None,
+    /// The first word behind the name.
+    First,
+    /// All words behind the name.
+    All,
+    /// All of them, and they are patterns.
+    Patterns,
+}
+
+impl ChannelWords {
+    /// Their indices in a request of so many words.
+    pub fn positions(self, words: usize) -> Range<usize> {
+        match self {
+            Self::None => 0..0,
+            Self::First => 1..words.min(2),
+            Self::All | Self::Patterns => 1..words,
+        }
+    }
 }
 
 /// Where some of a command's keys stand.
@@ -141,6 +168,17 @@ impl KeySpec {
             (None, _) | (_, KeyFind::Unknown) => (0, 0, 1),
         };
         (first..end).step_by(usize::try_from(step).unwrap_or(0).max(1))
+    }
+
+    /// The same, but behind each word where only the first one that reads so is looked for: which of several counts, commands decide.
+    pub fn possible_positions(&self, args: Args<'_>) -> Vec<usize> {
+        match (self.begin, self.find) {
+            (KeyBegin::Keyword { word, from: from @ 0.. }, KeyFind::Range { last: 0, .. }) => {
+                let is_key = |at: &usize| args.is(at - 1, word);
+                (from as usize + 1..args.len()).filter(is_key).collect()
+            }
+            _ => self.positions(args).collect(),
+        }
     }
 
     fn begin_in(&self, args: Args<'_>) -> Option<usize> {

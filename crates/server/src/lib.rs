@@ -5,9 +5,11 @@
 //! checked and timed ([`dispatch`]) and run by its family's file ([`cmd`]).
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod args;
 pub mod awaited_keys;
 pub mod blocked;
+pub mod categories;
 pub mod client;
 pub mod clients;
 pub mod clone_origin;
@@ -26,12 +28,14 @@ pub mod event_classes;
 pub mod eviction;
 pub mod eviction_state;
 pub mod file_identity;
+pub mod file_replacement;
 pub mod geohash;
 pub mod glob;
 pub mod hyperloglog;
 pub mod info;
 pub mod info_fields;
 pub mod key_spec;
+pub mod key_uses;
 pub mod latency;
 pub mod leftover_logs;
 pub mod lock_file;
@@ -43,6 +47,7 @@ pub mod monitor;
 pub mod net;
 pub mod notifications;
 pub mod output_buffer;
+pub mod permission;
 pub mod persistence;
 pub mod pubsub;
 pub mod rdb;
@@ -60,6 +65,7 @@ pub mod state;
 pub mod stats;
 pub mod table;
 pub mod tls;
+pub mod users;
 
 pub use compat::compat_markdown;
 pub use info_fields::info_markdown;

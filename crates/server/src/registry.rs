@@ -3,6 +3,8 @@
 
 use std::sync::OnceLock;
 
+use crate::acl::{CommandCatalog, NamedCommand};
+use crate::categories;
 use crate::client::CommandId;
 use crate::table::CommandSpec;
 
@@ -193,6 +195,25 @@ impl Registry {
     /// Commands without subcommands.
     pub fn tops(&self) -> impl Iterator<Item = &Command> {
         self.commands.iter().filter(|command| command.container.is_none())
+    }
+}
+
+impl CommandCatalog for Registry {
+    fn named(&self, name: &[u8]) -> Option<NamedCommand> {
+        let command = self.find_full(name)?;
+        let subcommands = command.subcommands.iter().map(|id| id.0).collect();
+        Some(NamedCommand { number: command.id.0, is_subcommand: command.container.is_some(), subcommands })
+    }
+
+    fn in_category(&self, category: &[u8]) -> Option<Vec<u16>> {
+        let category = categories::find(category)?;
+        let found = self.commands.iter().filter(|command| categories::is_in(command.spec, category));
+        Some(found.flat_map(|command| command.subcommands.iter().chain([&command.id])).map(|id| id.0).collect())
+    }
+
+    fn is_absent(&self, name: &[u8]) -> bool {
+        let top = name.split(|byte| *byte == b'|').next().unwrap_or_default();
+        self.find(top).is_none() && categories::ABSENT.iter().any(|absent| absent.as_bytes().eq_ignore_ascii_case(top))
     }
 }
 

@@ -10,6 +10,7 @@ use quire_device::{Directory, remove_then_free};
 use quire_store::{DbId, Store, StoreError};
 use quire_wal::{BaseImage, DirectoryScan, LogError, MalformedRecord, Record, Recovery, RecoverySummary};
 
+use crate::acl::Login;
 use crate::args::{ArgRange, Args};
 use crate::client::{Client, LOG_CLIENT};
 use crate::config::Config;
@@ -227,7 +228,7 @@ impl<'a> Replayer<'a> {
         // The log says which HyperLogLogs became dense.
         state.config.hll_sparse_max_bytes = u64::MAX;
         let mut client = Client::new(LOG_CLIENT, "log".to_owned(), String::new(), 0);
-        client.authenticated = true;
+        client.login = Login::unrestricted();
         // As in a transaction: nothing comes between two commands, and none waits.
         client.in_exec = true;
         let (reply, ranges, words) = (Reply::default(), Vec::new(), Vec::new());

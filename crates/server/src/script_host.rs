@@ -12,6 +12,7 @@ use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptError, Script
 use crate::args::ArgRange;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::dispatch;
+use crate::permission;
 use crate::registry::{Command, registry};
 use crate::resp::{Protocol, Reply};
 use crate::scripts::{self, RunningScript, SETRESP, ScriptDigest, ScriptFlags};
@@ -287,11 +288,12 @@ impl CommandRunner<'_, '_> {
         let words = Args::new(&self.buffer, &self.ranges);
         let registry = registry();
         let found = registry.find(words.at(0)).map(|command| command.id);
-        if dispatch::resolve(registry, found, words).is_err() {
+        let Ok(command) = dispatch::resolve(registry, found, words) else {
             return Err(raised(lua, "ERR Invalid command passed to redis.acl_check_cmd()")?);
-        }
-        // There is one user, who may do all.
-        Ok(true.into_lua_multi(lua)?)
+        };
+        let login = &self.ctx.client.login;
+        let may_run = login.is_unrestricted() || permission::denial(login.user(), command, words).is_none();
+        Ok(may_run.into_lua_multi(lua)?)
     }
 }
 
@@ -300,7 +302,7 @@ fn raised(lua: &Lua, line: &str) -> Result<Raise, Raise> {
     Ok(Raise::Value(scripts::error_table(lua, line)?))
 }
 
-/// The command that a script calls, if it may. What a user may call is to be checked here, too.
+/// The command that a script calls, if it and the client's user may.
 fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> {
     let registry = registry();
     let found = registry.find(ctx.args.at(0)).map(|command| command.id);
@@ -311,6 +313,10 @@ fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> 
         Some(CmdError::fixed("ERR Wrong number of args calling Redis command from script"))
     } else if spec.has(NOSCRIPT) {
         Some(CmdError::fixed("ERR This Redis command is not allowed from script"))
+    } else if !ctx.client.login.is_unrestricted()
+        && let Some(error) = permission::refusal_in_script(ctx, command)
+    {
+        Some(error)
     } else if spec.has(WRITE) && rules.read_only {
         Some(CmdError::fixed(READ_ONLY))
     } else if spec.has(WRITE)

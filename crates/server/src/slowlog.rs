@@ -72,6 +72,11 @@ impl SlowLog {
 pub fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
     match command {
         "auth" => index > 0,
+        // The name of a user, too, as in Redis.
+        "acl|setuser" | "acl|deluser" | "acl|getuser" => index > 1,
+        "migrate" => [("AUTH", 1), ("AUTH2", 2)].iter().any(|(word, behind)| {
+            (1..=*behind).any(|back| index > 5 + back && args.is(index - back, word))
+        }),
         "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),
         "config|set" => index > 2 && args.is(index - 1, "requirepass"),
         _ => false,
@@ -138,5 +143,9 @@ mod tests {
         assert_eq!(logged("hello", "HELLO 3 auth u secret SETNAME n"), "HELLO 3 auth (redacted) (redacted) SETNAME n");
         let set = "CONFIG SET port 1 RequirePass secret timeout 2";
         assert_eq!(logged("config|set", set), "CONFIG SET port 1 RequirePass (redacted) timeout 2");
+        let set = "ACL SETUSER a >secret";
+        assert_eq!(logged("acl|setuser", set), "ACL SETUSER (redacted) (redacted)");
+        let migrate = "MIGRATE host 1 auth 0 5 AUTH2 user secret KEYS auth2";
+        assert_eq!(logged("migrate", migrate), "MIGRATE host 1 auth 0 5 AUTH2 (redacted) (redacted) KEYS auth2");
     }
 }

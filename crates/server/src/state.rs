@@ -8,6 +8,7 @@ use mio::Waker;
 use quire_device::Directory;
 use quire_store::Store;
 
+use crate::acl::DenialLog;
 use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
@@ -146,13 +147,15 @@ pub struct StepState {
     pub eviction: EvictionState,
 }
 
-/// What is recorded of slow commands and of latency spikes.
+/// What is recorded of slow commands, of latency spikes and of denials.
 #[derive(Default, Debug)]
 pub struct Monitoring {
     /// Slow commands.
     pub slowlog: SlowLog,
     /// Latency spikes.
     pub latency: LatencyMonitor,
+    /// What was denied to clients.
+    pub denials: DenialLog,
 }
 
 /// Configuration, statistics and the other clients.
@@ -166,7 +169,7 @@ pub struct ServerState {
     pub blocked: BlockedClients,
     /// Counters.
     pub stats: ServerStats,
-    /// Slow commands and latency spikes.
+    /// Slow commands, latency spikes and denials.
     pub monitoring: Monitoring,
     /// Saves.
     pub saves: SaveState,

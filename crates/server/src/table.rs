@@ -59,7 +59,9 @@ pub const WHILE_SUBSCRIBED: Flags = 1 << 24;
 pub const KEYSPACE: Flags = 1 << 19;
 
 /// Counted as concerning lists, sets and sorted sets by ACL categories, whatever its family.
-pub const COLLECTIONS: Flags = 1 << 25;
+pub const COLLECTIONS: Flags = 1 << 30;
+/// Counted as for operators by ACL categories, though it is no such command.
+pub const OPERATORS: Flags = 1 << 29;
 
 /// Runs at once inside MULTI, and isn't queued.
 pub const NOT_QUEUED: Flags = 1 << 20;
@@ -257,6 +259,9 @@ impl Arg {
     }
 }
 
+/// Tells which words of a request are keys, and what is done with each.
+pub type KeyUsesBy = fn(Args<'_>) -> Vec<(usize, KeyUse)>;
+
 /// Everything that is known about a command.
 #[derive(Debug)]
 pub struct CommandSpec {
@@ -268,6 +273,10 @@ pub struct CommandSpec {
     pub flags: Flags,
     /// Where its keys stand.
     pub key_specs: &'static [KeySpec],
+    /// Which words of a request are keys, and what is done with each, where no rule tells.
+    pub key_uses_by: Option<KeyUsesBy>,
+    /// Which words are channels.
+    pub channels: ChannelWords,
     /// Its family.
     pub group: CommandGroup,
     /// The version of Redis that brought it.
@@ -296,6 +305,8 @@ impl CommandSpec {
             arity,
             flags: 0,
             key_specs: &[],
+            key_uses_by: None,
+            channels: ChannelWords::None,
             group: CommandGroup::Generic,
             since: "1.0.0",
             complexity: "O(1)",
@@ -328,6 +339,16 @@ impl CommandSpec {
     /// Sets where the keys stand.
     pub const fn keys(mut self, key_specs: &'static [KeySpec]) -> Self {
         self.key_specs = key_specs;
+        self
+    }
+    /// Sets what tells the keys of a request where no rule does.
+    pub const fn key_uses_by(mut self, tell: KeyUsesBy) -> Self {
+        self.key_uses_by = Some(tell);
+        self
+    }
+    /// Sets which words are channels.
+    pub const fn channels(mut self, channels: ChannelWords) -> Self {
+        self.channels = channels;
         self
     }
     /// Sets family, version and cost.
@@ -390,8 +411,19 @@ impl CommandSpec {
                 && (self.key_specs.is_empty()
                     || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
     }
+    /// The indices of all words of a request that may be keys, and what is done with each.
+    pub fn key_uses(&self, args: Args<'_>) -> Vec<(usize, KeyUse)> {
+        if let Some(tell) = self.key_uses_by {
+            return tell(args);
+        }
+        let specs = self.key_specs.iter().filter(|spec| spec.usage & NOT_KEY == 0);
+        specs.flat_map(|spec| spec.possible_positions(args).into_iter().map(|at| (at, spec.usage))).collect()
+    }
     /// The indices of all keys among the words of a request.
     pub fn key_positions(&self, args: Args<'_>) -> Vec<usize> {
+        if let Some(tell) = self.key_uses_by {
+            return tell(args).into_iter().map(|(at, _)| at).collect();
+        }
         let keys = self.key_specs.iter().filter(|spec| spec.usage & NOT_KEY == 0);
         keys.flat_map(|spec| spec.positions(args)).collect()
     }
@@ -434,6 +466,17 @@ fn argument(arg: &Arg) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_flag_has_a_bit_of_its_own() {
+        let flags = [
+            WRITE, READONLY, DENYOOM, ADMIN, NOSCRIPT, LOADING, STALE, SKIP_MONITOR, SKIP_SLOWLOG, FAST, NO_AUTH, NO_MULTI, ALLOW_BUSY,
+            NO_ASYNC_LOADING, BLOCKING, PUBSUB, DANGEROUS, NO_MANDATORY_KEYS, CONNECTION, KEYSPACE, NOT_QUEUED, RUNS_QUEUED,
+            NEVER_PAUSED, REFUSED_WITH_WRITES, WHILE_SUBSCRIBED, MAY_WRITE, COLLECTIONS, OPERATORS,
+        ];
+        let all = flags.iter().fold(0, |all, flag| all | flag);
+        assert_eq!(all.count_ones() as usize, flags.len());
+    }
 
     #[test]
     fn arguments_are_written_as_in_the_manual() {

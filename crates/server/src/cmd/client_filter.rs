@@ -1,5 +1,6 @@
 //! Which clients CLIENT KILL means.
 
+use crate::acl::Acl;
 use crate::client::{Client, ClientClass};
 use crate::ctx::{Args, CmdError};
 
@@ -11,6 +12,7 @@ pub(super) struct Filter<'a> {
     local_address: Option<&'a [u8]>,
     /// Of this type; within it `None` is a type of which there are no clients.
     class: Option<Option<ClientClass>>,
+    user: Option<&'a [u8]>,
     min_age_s: Option<u64>,
     skip_me: bool,
 }
@@ -22,7 +24,7 @@ impl<'a> Filter<'a> {
     }
 
     /// The new form: pairs of a condition and its value, from the third word on.
-    pub fn parse(args: Args<'a>) -> Result<Self, CmdError> {
+    pub fn parse(args: Args<'a>, acl: &Acl) -> Result<Self, CmdError> {
         let mut filter = Self { skip_me: true, ..Self::default() };
         let mut at = 2;
         while at < args.len() {
@@ -37,9 +39,10 @@ impl<'a> Filter<'a> {
             } else if args.is(at, "LADDR") {
                 filter.local_address = Some(value);
             } else if args.is(at, "USER") {
-                if value != b"default" {
+                if acl.find(value).is_none() {
                     return Err(CmdError::owned(format!("ERR No such user '{}'", args.text(at + 1))));
                 }
+                filter.user = Some(value);
             } else if args.is(at, "MAXAGE") {
                 let age = args.int(at + 1);
                 let age = age.map_err(|_| CmdError::fixed("ERR maxage is not an integer or out of range"))?;
@@ -67,6 +70,7 @@ impl<'a> Filter<'a> {
             || self.id.is_some_and(|id| id != client.id)
             || self.address.is_some_and(|address| address != client.peer.address.as_bytes())
             || self.local_address.is_some_and(|address| address != client.peer.local_address.as_bytes())
+            || self.user.is_some_and(|user| *user != *client.login.user().name)
             || self.min_age_s.is_some_and(|min_s| age_s < min_s))
     }
 }

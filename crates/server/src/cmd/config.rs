@@ -16,6 +16,7 @@ use crate::log_writer::LOST;
 use crate::persistence;
 use crate::state::FILES_BESIDES;
 use crate::tls::TlsAcceptor;
+use crate::users;
 
 /// CONFIG GET pattern …
 pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -232,23 +233,23 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
                     set(server.config.loglevel);
                 }
             }
-            "requirepass" if server.config.requirepass.is_empty() => {
-                ctx.client.authenticated = true;
-                for (_, connection) in server.clients.iter_mut() {
-                    connection.client.authenticated = true;
-                }
-            }
+            "requirepass" => server.clients.acl.set_default_password(&server.config.requirepass),
+            "acllog-max-len" => server.monitoring.denials.shorten(server.config.acl.log_max_len as usize),
             _ => {}
         }
     }
     log_control::judge(ctx.store, server);
     persistence::judge_writes(server);
+    if changed.contains(&"requirepass") {
+        users::refresh(ctx);
+    }
 }
 
 /// CONFIG RESETSTAT
 pub fn resetstat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.server.stats.reset();
     ctx.server.steps.eviction.reset_stats();
+    ctx.server.monitoring.denials.reset_counts();
     ctx.store.reset_stats();
     ctx.reply.ok();
     Ok(())
@@ -259,7 +260,9 @@ pub fn rewrite(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let Some(path) = ctx.server.config.file.clone() else {
         return Err(CmdError::fixed("ERR The server is running without a config file"));
     };
-    match ctx.server.config.rewrite(&path) {
+    let mut config = ctx.server.config.clone();
+    config.acl.users = users::to_declare(&config, &ctx.server.clients.acl);
+    match config.rewrite(&path) {
         Ok(()) => {
             tracing::info!(file = %path.display(), "configuration rewritten");
             ctx.reply.ok();

@@ -3,8 +3,10 @@
 use quire_store::DbId;
 
 use crate::COMPATIBLE_VERSION;
+use crate::acl::DEFAULT_USER;
 use crate::client::{Client, CloseState, ReplyMode};
 use crate::ctx::{CmdError, Ctx};
+use crate::permission;
 use crate::resp::Protocol;
 use quire_store::numbers::parse_i64;
 
@@ -68,7 +70,7 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     client.options.no_touch = false;
     client.options.monitors = false;
     ctx.server.clients.set_monitoring(client.id, false);
-    client.authenticated = ctx.server.config.requirepass.is_empty();
+    client.login = ctx.server.clients.acl.first_login();
     ctx.store.set_touching(true);
     ctx.reply.set_protocol(Protocol::Resp2);
     ctx.reply.simple("RESET");
@@ -79,10 +81,10 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn auth(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     match ctx.args.len() {
         2 => {
-            if ctx.server.config.requirepass.is_empty() {
+            if ctx.server.clients.acl.default_user().takes_any_password() {
                 return Err(NO_PASSWORD_SET);
             }
-            log_in(ctx, b"default", ctx.args.at(1))?;
+            log_in(ctx, DEFAULT_USER, ctx.args.at(1))?;
         }
         3 => log_in(ctx, ctx.args.at(1), ctx.args.at(2))?,
         _ => return Err(CmdError::SYNTAX),
@@ -91,25 +93,15 @@ pub fn auth(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
-fn log_in(ctx: &mut Ctx<'_>, user: &[u8], password: &[u8]) -> Result<(), CmdError> {
-    let expected = ctx.server.config.requirepass.as_slice();
-    // Without a password any will do, as in Redis for a user without one.
-    let matches = expected.is_empty() || same_bytes(password, expected);
-    if user != b"default" || !matches {
-        tracing::debug!(client = ctx.client.id, address = %ctx.client.peer.address, "wrong password");
-        return Err(WRONG_PASSWORD);
+fn log_in(ctx: &mut Ctx<'_>, name: &[u8], password: &[u8]) -> Result<(), CmdError> {
+    let acl = &ctx.server.clients.acl;
+    if let Some(user) = acl.log_in(name, password) {
+        ctx.client.login = acl.login_as(user);
+        return Ok(());
     }
-    ctx.client.authenticated = true;
-    Ok(())
-}
-
-/// Compares in a time that tells nothing of where the difference is.
-fn same_bytes(given: &[u8], expected: &[u8]) -> bool {
-    let mut difference = usize::from(given.len() != expected.len());
-    for (index, byte) in given.iter().enumerate() {
-        difference |= usize::from(byte ^ expected[index % expected.len()]);
-    }
-    difference == 0
+    tracing::debug!(client = ctx.client.id, address = %ctx.client.peer.address, "wrong password");
+    permission::note_wrong_password(ctx, name);
+    Err(WRONG_PASSWORD)
 }
 
 /// Whether a text may be a client's name.
@@ -158,7 +150,7 @@ pub fn hello(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if let Some((user, password)) = credentials {
         log_in(ctx, user, password)?;
     }
-    if !ctx.client.authenticated {
+    if ctx.client.login.is_stranger() {
         return Err(HELLO_NEEDS_AUTH);
     }
     if let Some(name) = name {

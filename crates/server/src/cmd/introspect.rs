@@ -1,6 +1,7 @@
 //! COMMAND and its subcommands, and HELP of every container: the table of command specifications, told to clients.
 
 use super::scan::check_length;
+use crate::categories::categories;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::glob::Glob;
 use crate::registry::{Command, registry};
@@ -134,24 +135,15 @@ pub fn getkeys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// COMMAND GETKEYSANDFLAGS command …
 pub fn getkeysandflags(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (request, positions, command) = keys_of(ctx.args)?;
+    let uses = command.spec.key_uses(request);
     ctx.reply.array(positions.len());
     for position in positions {
         ctx.reply.array(2);
         ctx.reply.bulk(request.at(position));
-        let holds = |spec: &&KeySpec| spec.positions(request).any(|at| at == position);
-        let usage = command.spec.key_specs.iter().find(holds).map_or(0, |spec| spec.usage);
-        write_usage(ctx.reply, usage_in(usage, request));
+        let usage = uses.iter().find(|(at, _)| *at == position).map_or(0, |(_, usage)| *usage);
+        write_usage(ctx.reply, usage);
     }
     Ok(())
-}
-
-/// What a request does with a key of which that depends on the request: SET, which reads with GET only.
-fn usage_in(usage: KeyUse, request: Args<'_>) -> KeyUse {
-    match usage & VARIABLE != 0 {
-        true if (3..request.len()).any(|at| request.is(at, "GET")) => usage & !VARIABLE,
-        true => OW | UPDATE,
-        false => usage,
-    }
 }
 
 fn keys_of<'a>(args: Args<'a>) -> Result<(Args<'a>, Vec<usize>, &'static Command), CmdError> {
@@ -272,56 +264,6 @@ fn write_rule(reply: &mut Reply, kind: &str, len: usize) {
 fn write_number(reply: &mut Reply, name: &str, number: i16) {
     reply.bulk_str(name);
     reply.int(i64::from(number));
-}
-
-/// The ACL categories, which follow from flags and family.
-fn categories(spec: &CommandSpec) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    if spec.has(WRITE) {
-        names.push("@write");
-    }
-    // As in Redis: what reads no keys of its own is not in the category of readers, and neither is a script.
-    if spec.has(READONLY) && spec.group != CommandGroup::Scripting {
-        names.push("@read");
-    }
-    // What only holds subcommands belongs to no family.
-    let is_container = !spec.subcommands.is_empty() && spec.arity < -1;
-    match spec.group {
-        _ if is_container => {}
-        CommandGroup::Generic if spec.has(COLLECTIONS) => names.extend(["@set", "@sortedset", "@list"]),
-        CommandGroup::Generic => names.push("@keyspace"),
-        CommandGroup::String => names.push("@string"),
-        CommandGroup::Bitmap => names.push("@bitmap"),
-        CommandGroup::Hash => names.push("@hash"),
-        CommandGroup::Set => names.push("@set"),
-        CommandGroup::List => names.push("@list"),
-        CommandGroup::SortedSet => names.push("@sortedset"),
-        CommandGroup::HyperLogLog => names.push("@hyperloglog"),
-        CommandGroup::Geo => names.push("@geo"),
-        CommandGroup::Stream => names.push("@stream"),
-        CommandGroup::Transactions => names.push("@transaction"),
-        CommandGroup::PubSub if spec.has(PUBSUB) => names.push("@pubsub"),
-        CommandGroup::PubSub => {}
-        CommandGroup::Scripting => {}
-        CommandGroup::Connection => names.push("@connection"),
-        CommandGroup::Server if spec.has(CONNECTION) => names.push("@connection"),
-        CommandGroup::Server if spec.has(KEYSPACE) => names.push("@keyspace"),
-        CommandGroup::Server => {}
-    }
-    if spec.has(ADMIN) {
-        names.push("@admin");
-    }
-    if spec.has(ADMIN) || spec.has(DANGEROUS) {
-        names.push("@dangerous");
-    }
-    if spec.has(BLOCKING) {
-        names.push("@blocking");
-    }
-    names.push(if spec.has(FAST) { "@fast" } else { "@slow" });
-    if spec.group == CommandGroup::Scripting && !is_container {
-        names.push("@scripting");
-    }
-    names
 }
 
 fn write_docs(reply: &mut Reply, command: &Command) {

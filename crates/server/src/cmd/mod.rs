@@ -2,6 +2,7 @@
 //! reply. Where doing the same words again would not do the same (chance, the clock, floats) it says its effect
 //! ([`crate::effects`]). What holds for every command (arity, authentication, transactions, statistics) is in `dispatch`.
 
+pub mod acl;
 pub mod bitfield;
 pub mod bits;
 pub mod blocking_lists;

@@ -11,12 +11,16 @@ use quire_store::{Direction, End, Keyspace, ValueType, list, numbers, set, zset}
 
 use crate::cmd::sort_pattern::{Parts, Pattern};
 use crate::ctx::{Args, CmdError, Ctx};
+use crate::permission;
+use crate::registry::registry;
 
 /// Most bytes of elements, weights and their places.
 const MOST_BYTES: usize = 1 << 30;
 /// Longer numbers are rare.
 const LONGEST_NUMBER: usize = 255;
 const TOO_LARGE: CmdError = CmdError::fixed("ERR the elements and weights to sort take more than 1 GiB");
+const BY_DENIED: CmdError = CmdError::fixed("ERR BY option of SORT denied due to insufficient ACL permissions.");
+const GET_DENIED: CmdError = CmdError::fixed("ERR GET option of SORT denied due to insufficient ACL permissions.");
 const NOT_NUMBERS: CmdError = CmdError::fixed("ERR One or more scores can't be converted into double");
 
 /// What a request asks for.
@@ -54,7 +58,8 @@ enum Weight {
 }
 
 impl<'a> SortRequest<'a> {
-    fn parse(args: Args<'a>, may_store: bool) -> Result<Self, CmdError> {
+    /// `reads_all` tells whether the client may read any key: which ones patterns lead to is not known before.
+    fn parse(args: Args<'a>, may_store: bool, reads_all: bool) -> Result<Self, CmdError> {
         let mut request = Self {
             by: None,
             unsorted: false,
@@ -88,6 +93,8 @@ impl<'a> SortRequest<'a> {
                     request.store_at = Some(at + 1);
                     2
                 }
+                b"by" if behind >= 1 && !reads_all && !Pattern::is_constant(args.at(at + 1)) => return Err(BY_DENIED),
+                b"get" if behind >= 1 && !reads_all => return Err(GET_DENIED),
                 b"by" if behind >= 1 => {
                     request.by = Some(Pattern::parse(args.at(at + 1)));
                     // As in Redis, one that is constant holds though another one follows.
@@ -252,7 +259,8 @@ pub fn sort_ro(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn run(ctx: &mut Ctx<'_>, may_store: bool) -> Result<(), CmdError> {
     let (args, db) = (ctx.args, ctx.client.db);
-    let mut request = SortRequest::parse(args, may_store)?;
+    let reads_all = permission::may_read_all_keys(ctx, registry().find(args.at(0)));
+    let mut request = SortRequest::parse(args, may_store, reads_all)?;
     let kind = ctx.store.kind(db, args.at(1))?;
     if !matches!(kind, None | Some(ValueType::Set | ValueType::List | ValueType::Zset)) {
         return Err(CmdError::WRONG_TYPE);

@@ -3,6 +3,7 @@
 use crate::client::MultiState;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch;
+use crate::permission;
 use crate::persistence;
 use crate::registry::registry;
 
@@ -95,7 +96,14 @@ fn run_all(ctx: &mut Ctx<'_>, multi: &MultiState) {
             args: multi.args(queued),
             reply: &mut *ctx.reply,
         };
-        dispatch::call(registry().command(queued.command), &mut inner);
+        let command = registry().command(queued.command);
+        if !inner.client.login.is_unrestricted()
+            && let Some(error) = permission::refusal_in_exec(&mut inner, command)
+        {
+            dispatch::refuse(&mut inner, command, &error);
+            continue;
+        }
+        dispatch::call(command, &mut inner);
     }
     ctx.client.in_exec = false;
 }

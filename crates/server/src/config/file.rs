@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
-use super::{Config, ConfigError, table};
+use super::{Config, ConfigError, acl, table};
+use crate::file_replacement;
 use crate::resp::inline;
 
 /// Files that may include each other in a chain.
@@ -30,39 +29,16 @@ impl Config {
 
     /// Writes the current settings into a file, as [`Config::rewritten`] has it. The file is durable when this returns.
     pub fn rewrite(&self, path: &Path) -> io::Result<()> {
-        self.rewrite_by(path, sync_directory)
+        self.rewrite_by(path, file_replacement::sync_directory)
     }
 
     /// The same; `sync_directory` makes the names in a directory durable.
     fn rewrite_by(&self, path: &Path, sync_directory: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-        // What a link names is rewritten, the link stays.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let text = std::fs::read(&path).or_else(|error| match error.kind() {
+        let text = std::fs::read(path).or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(Vec::new()),
             _ => Err(error),
         })?;
-        // Beside the file and then over it, so that a crash leaves one of the two. It may hold a password, so no other
-        // user may read it before it has the permissions of the one that it replaces: one that lies there is not reused.
-        let mut beside = path.clone().into_os_string();
-        beside.push(format!(".tmp-{}", std::process::id()));
-        let _ = std::fs::remove_file(&beside);
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
-        let written = file.write_all(&self.rewritten(&text)).and_then(|()| {
-            if let Ok(meta) = std::fs::metadata(&path) {
-                // An ordinary user can't give a file away; then it is the server's own.
-                let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
-                file.set_permissions(meta.permissions())?;
-            }
-            file.sync_all()?;
-            std::fs::rename(&beside, &path)?;
-            // The name is durable only when the directory is.
-            sync_directory(path.parent().unwrap_or(Path::new("/")))
-        });
-        if written.is_err() {
-            // What is left of it is of no use.
-            let _ = std::fs::remove_file(&beside);
-        }
-        written
+        file_replacement::replace(path, &self.rewritten(&text), sync_directory)
     }
 
     /// `text` with the current settings put in: lines of known directives are replaced in place, settings that
@@ -70,7 +46,13 @@ impl Config {
     pub fn rewritten(&self, text: &[u8]) -> Vec<u8> {
         let mut lines: Vec<Vec<u8>> = Vec::new();
         let mut written = BTreeSet::new();
+        let mut users = Some(self.acl.users.iter().map(|user| user_line(user)));
         for line in lines_of(text) {
+            if is_user(line) {
+                // All stand where the first one stood.
+                lines.extend(users.take().into_iter().flatten());
+                continue;
+            }
             match directive_of(line) {
                 Some(directive) => {
                     if written.insert(directive.name) {
@@ -86,13 +68,10 @@ impl Config {
                 lines.push(directive_line(self, directive));
             }
         }
+        lines.extend(users.into_iter().flatten());
         lines.push(Vec::new());
         lines.join(&b'\n')
     }
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 fn lines_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -101,6 +80,26 @@ fn lines_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn is_comment(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"#")
+}
+
+/// Whether a line declares a user.
+fn is_user(line: &[u8]) -> bool {
+    let first = |words: Vec<Vec<u8>>| words.first().is_some_and(|word| word.eq_ignore_ascii_case(acl::USER.as_bytes()));
+    !is_comment(line) && inline::words(line).is_ok_and(first)
+}
+
+/// The line that declares a user by its name and rules.
+fn user_line(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut line = acl::USER.as_bytes().to_vec();
+    for word in words {
+        line.push(b' ');
+        if !word.is_empty() && word.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'')) {
+            line.extend_from_slice(word);
+        } else {
+            inline::quote(word, &mut line);
+        }
+    }
+    line
 }
 
 /// The directive that a line sets.
@@ -158,6 +157,10 @@ fn apply(
             }
             let included = Path::new(OsStr::from_bytes(&values[0]));
             read(config, &path.parent().unwrap_or(Path::new(".")).join(included), depth + 1, seen)?;
+            continue;
+        }
+        if name.eq_ignore_ascii_case(acl::USER) {
+            config.acl.declare(values).map_err(failed)?;
             continue;
         }
         let mut value = values.join(&b' ');
@@ -250,8 +253,8 @@ mod tests {
         assert_eq!(synced, Some((file.parent().unwrap().to_owned(), "port 7006\n".to_owned())));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
         // What syncs directories elsewhere fails where there is none.
-        sync_directory(dir.path()).unwrap();
-        assert_eq!(sync_directory(&file.join("none")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        file_replacement::sync_directory(dir.path()).unwrap();
+        assert_eq!(file_replacement::sync_directory(&file.join("none")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
     }
 
     #[test]

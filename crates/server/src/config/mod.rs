@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::event_classes::NotifyClasses;
 
+mod acl;
 pub mod directive;
 pub mod file;
 mod maxmemory;
@@ -14,6 +15,7 @@ pub mod table;
 mod tls;
 pub mod value;
 
+pub use acl::AclSettings;
 pub use maxmemory::{MaxMemory, POLICIES as EVICTION_POLICIES};
 pub use metrics::MetricsSettings;
 pub use scripts::ScriptLimits;
@@ -89,6 +91,7 @@ pub struct Config {
     pub timeout_s: u64,
     pub protected_mode: bool,
     pub requirepass: Vec<u8>,
+    pub acl: AclSettings,
     pub maxclients: u32,
     pub client_query_buffer_limit: u64,
     pub output_limits: OutputLimits,
@@ -170,6 +173,7 @@ impl Config {
             timeout_s: 0,
             protected_mode: true,
             requirepass: Vec::new(),
+            acl: AclSettings::default(),
             maxclients: 0,
             client_query_buffer_limit: 0,
             output_limits: OutputLimits::default(),
@@ -229,7 +233,10 @@ impl Config {
             .ok_or_else(|| ConfigError::Unknown { name: name.to_owned(), suggestion: closest_directive(name) })?;
         directive.set(self, value).map_err(|reason| ConfigError::BadValue {
             name: directive.name,
-            value: String::from_utf8_lossy(value).into_owned(),
+            value: match directive.name {
+                "requirepass" => "(redacted)".to_owned(),
+                _ => String::from_utf8_lossy(value).into_owned(),
+            },
             reason: reason.into_owned(),
         })
     }

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
+use super::acl;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
 use super::maxmemory;
@@ -14,6 +15,7 @@ use super::metrics;
 use super::scripts;
 use super::tls;
 use super::value::{self, RejectReason};
+use crate::acl::MOST_PASSWORD_BYTES;
 
 const FIXED: bool = false;
 const MUTABLE: bool = true;
@@ -86,6 +88,9 @@ static OWN: &[Directive] = &[
         setting: Setting::Field {
             get: |c| c.requirepass.clone(),
             set: |c, v| {
+                if v.len() > MOST_PASSWORD_BYTES {
+                    return Err("the password is too long".into());
+                }
                 c.requirepass = v.to_vec();
                 Ok(())
             },
@@ -473,7 +478,7 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    let families = [OWN, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
+    let families = [OWN, acl::DIRECTIVES, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
     families.into_iter().flatten().chain(LIMITS.iter())
 }
 

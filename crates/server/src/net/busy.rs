@@ -109,7 +109,7 @@ fn run_all(store: &mut Store, state: &mut ServerState, connection: &mut Connecti
     while connection.client.closing == CloseState::No && !connection.is_held() {
         let limits = RequestLimits {
             max_bulk_bytes: state.config.proto_max_bulk_len,
-            authenticated: connection.client.authenticated,
+            authenticated: !connection.client.login.is_stranger(),
         };
         batch.clear();
         match parse(&input, at, &limits, &mut connection.partial, &mut batch) {

@@ -232,7 +232,7 @@ pub(super) fn welcome(state: &mut ServerState, polled: &Polled, caller: Accepted
     state.stats.connections_received += 1;
     let refusal = if state.clients.len() >= state.config.maxclients as usize {
         Some(TOO_MANY)
-    } else if state.config.protected_mode && state.config.requirepass.is_empty() && !caller.is_local {
+    } else if state.config.protected_mode && state.clients.acl.default_user().takes_any_password() && !caller.is_local {
         Some(PROTECTED)
     } else {
         None
@@ -246,7 +246,7 @@ pub(super) fn welcome(state: &mut ServerState, polled: &Polled, caller: Accepted
     }
     let id = state.clients.next_id();
     let mut client = Client::new(id, caller.address, caller.local_address, state.clock_ms());
-    client.authenticated = state.config.requirepass.is_empty();
+    client.login = state.clients.acl.first_login();
     client.peer.is_local = caller.is_local;
     client.peer.is_unix = matches!(caller.socket, Socket::Unix(_));
     client.peer.fd = caller.socket.fd();

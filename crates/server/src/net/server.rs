@@ -22,6 +22,7 @@ use crate::save_state::RestoreSummary;
 use crate::specs;
 use crate::state::{FILES_BESIDES, ServerHooks, ServerState};
 use crate::tls::TlsAcceptor;
+use crate::users;
 
 /// Why the server could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum ServerError {
     /// The log of writes can't be brought back.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// The users that are declared, in the configuration or in a file of their own, say nothing that can be done.
+    #[error("the users can't be read: {0}")]
+    Users(String),
     /// What the server itself can't go on with.
     #[error("{0}")]
     Fault(String),
@@ -109,6 +113,7 @@ impl Server {
             tracing::warn!(maxclients = room, "the limit on open files allows fewer clients than maxclients");
             state.config.maxclients = u32::try_from(room).unwrap_or(u32::MAX);
         }
+        state.clients.acl = users::of_config(&state.config).map_err(ServerError::Users)?;
         if state.config.tls.port != 0 {
             state.instance.tls = Some(TlsAcceptor::new(&state.config.tls).map_err(ListenError::Tls)?);
         }
@@ -155,6 +160,11 @@ impl Server {
     /// Where it listens.
     pub fn addresses(&self) -> &[String] {
         &self.engine.worker.state.instance.addresses
+    }
+
+    /// Whether clients have to give a password.
+    pub fn asks_for_password(&self) -> bool {
+        !self.engine.worker.state.clients.acl.default_user().needs_no_password()
     }
 
     /// Its TCP port; 0 if it has none.

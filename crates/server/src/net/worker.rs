@@ -121,7 +121,7 @@ impl Worker {
 
     /// Strangers' requests are read one by one: what they may send changes when they give the password.
     fn batch_limit(&self, connection: &Connection) -> usize {
-        if connection.client.authenticated { BATCH } else { 1 }
+        if connection.client.login.is_stranger() { 1 } else { BATCH }
     }
 
     /// Reads at most so many requests ahead; returns where the first one begins that was not read.
@@ -134,7 +134,7 @@ impl Worker {
     ) -> (usize, Option<ProtocolError>) {
         let limits = RequestLimits {
             max_bulk_bytes: self.state.config.proto_max_bulk_len,
-            authenticated: connection.client.authenticated,
+            authenticated: !connection.client.login.is_stranger(),
         };
         let mut at = start;
         self.batch.clear();
@@ -340,7 +340,7 @@ impl Worker {
     /// How many unread replies a client may have before it is made to wait.
     pub fn held_output_bytes(&self, connection: &Connection) -> usize {
         let crowded = self.state.clients.memory_bytes() as u64 > self.state.client_memory_limit_bytes() / 2;
-        if crowded || !connection.client.authenticated {
+        if crowded || connection.client.login.is_stranger() {
             return LEAST_HELD_OUTPUT_BYTES;
         }
         let limit = self.state.config.output_limits.normal;

@@ -1,6 +1,7 @@
 //! Specifications of the bits commands.
 
 use crate::cmd::{bitfield, bits};
+use crate::key_uses;
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -25,6 +26,7 @@ pub static SPECS: &[CommandSpec] = &[
     bitmap(CommandSpec::new("bitfield", -2, bitfield::bitfield), "3.2.0", "O(1) for each subcommand specified")
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | UPDATE | ACCESS | VARIABLE)])
+        .key_uses_by(key_uses::of_bitfield)
         .differs(FIELDS)
         .summary("Reads and changes integers of any width in a string, which is padded with zeros if need be.")
         .args(&[KEY, Arg::one_of("operation", FIELD_OPERATIONS).multiple().optional()]),

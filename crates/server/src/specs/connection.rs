@@ -14,9 +14,8 @@ pub static SPECS: &[CommandSpec] = &[
     CommandSpec::new("auth", -2, connection::auth)
         .flags(HANDSHAKE)
         .group(CommandGroup::Connection, "1.0.0", O_1)
-        .summary("Gives the password.")
-        .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")])
-        .differs("The only user is `default`."),
+        .summary("Gives a password, of the default user or of another.")
+        .args(&[Arg::string("username").optional().since("6.0.0"), Arg::string("password")]),
     CommandSpec::container("client", CLIENT)
         .flags(NEVER_PAUSED)
         .group(CommandGroup::Connection, "2.4.0", "Depends on subcommand.")

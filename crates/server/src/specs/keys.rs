@@ -3,6 +3,7 @@
 use super::PATTERN_LENGTH;
 use crate::cmd::introspect::help;
 use crate::cmd::{dump, keys, scan, sort, wait};
+use crate::key_uses;
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -147,6 +148,7 @@ pub static SPECS: &[CommandSpec] = &[
     generic(CommandSpec::new("sort", -2, sort::sort), "1.0.0", O_SORT)
         .flags(WRITE | DENYOOM | COLLECTIONS | DANGEROUS)
         .keys(&[KeySpec::one(1, RO | ACCESS), KeySpec::unknown(RO | ACCESS), KeySpec::unknown(OW | UPDATE)])
+        .key_uses_by(key_uses::of_sort)
         .summary("Returns or stores the elements of a list, a set or a sorted set in an order, or what belongs to them.")
         .differs(SORTS)
         .args(&[KEY, BY, LIMIT, GETS, ORDER, ALPHA, Arg::key("destination").token("STORE").key_spec(2).optional()]),

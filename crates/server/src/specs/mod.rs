@@ -2,6 +2,7 @@
 
 use crate::table::CommandSpec;
 
+pub mod acl;
 pub mod bits;
 pub mod connection;
 pub mod databases;
@@ -47,4 +48,5 @@ pub static ALL: &[&[CommandSpec]] = &[
     pubsub::SPECS,
     scripts::SPECS,
     server::SPECS,
+    acl::SPECS,
 ];

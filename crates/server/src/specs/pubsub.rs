@@ -24,11 +24,13 @@ const fn pubsub(spec: CommandSpec, since: &'static str, complexity: &'static str
 pub static SPECS: &[CommandSpec] = &[
     pubsub(CommandSpec::new("psubscribe", -2, pubsub::psubscribe), "2.0.0", O_PATTERNS)
         .flags(LISTENS)
+        .channels(ChannelWords::Patterns)
         .differs(PATTERN_LENGTH)
         .summary("Listens to the channels whose names match patterns.")
         .args(&[Arg::block("pattern", &[Arg::pattern("pattern")]).multiple()]),
     pubsub(CommandSpec::new("publish", 3, pubsub::publish), "2.0.0", "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).")
         .flags(SENDS)
+        .channels(ChannelWords::First)
         .summary("Sends a message to a channel.")
         .args(&[CHANNEL, Arg::string("message")]),
     CommandSpec::container("pubsub", SUBCOMMANDS)
@@ -41,15 +43,18 @@ pub static SPECS: &[CommandSpec] = &[
     pubsub(CommandSpec::new("spublish", 3, pubsub::spublish), "7.0.0", "O(N) where N is the number of clients subscribed to the receiving shard channel.")
         .flags(SENDS)
         .keys(SHARD)
+        .channels(ChannelWords::First)
         .summary("Sends a message to a shard channel.")
         .args(&[SHARDCHANNEL, Arg::string("message")]),
     pubsub(CommandSpec::new("ssubscribe", -2, pubsub::ssubscribe), "7.0.0", O_CHANNELS)
         .flags(LISTENS)
         .keys(SHARDS)
+        .channels(ChannelWords::All)
         .summary("Listens to shard channels.")
         .args(&[SHARDCHANNEL.multiple()]),
     pubsub(CommandSpec::new("subscribe", -2, pubsub::subscribe), "2.0.0", O_CHANNELS)
         .flags(LISTENS)
+        .channels(ChannelWords::All)
         .summary("Listens to channels.")
         .args(&[CHANNEL.multiple()]),
     pubsub(CommandSpec::new("sunsubscribe", -1, pubsub::sunsubscribe), "7.0.0", O_UNSUBSCRIBED)

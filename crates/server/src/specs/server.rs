@@ -50,7 +50,7 @@ pub static SPECS: &[CommandSpec] = &[
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
         .differs("Has further fields about saves, restores and the log of writes; has no latencystats."),
     server(CommandSpec::new("lastsave", 1, persistence::lastsave), "1.0.0", O_1)
-        .flags(LOADING | STALE | FAST | DANGEROUS)
+        .flags(LOADING | STALE | FAST | OPERATORS)
         .summary("Tells when the data was last saved.")
         .tips(&["nondeterministic_output"]),
     server(CommandSpec::container("latency", LATENCY), "2.8.13", "Depends on subcommand.")

@@ -1,6 +1,7 @@
 //! Specifications of the strings commands.
 
 use crate::cmd::{lcs, strings};
+use crate::key_uses;
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -123,6 +124,7 @@ pub static SPECS: &[CommandSpec] = &[
     string(CommandSpec::new("set", -3, strings::set), "1.0.0", O_1)
         .flags(WRITE | DENYOOM)
         .keys(&[KeySpec::one(1, RW | ACCESS | UPDATE | VARIABLE)])
+        .key_uses_by(key_uses::of_set)
         .summary("Sets a string, whatever the key held before.")
         .args(&[
             KEY,
