@@ -14,7 +14,7 @@ LEAST_INSTANT_MS, NEAR_MS = 10**12, 5000
 # Replies whose order is free where the keys, fields or directives are in a table.
 UNORDERED = {"KEYS", "HKEYS", "HVALS", "HGETALL", "SMEMBERS", "SINTER", "SUNION", "SDIFF", "SPOP", "CONFIG GET"}
 # Replies that are drawn by lot.
-DRAWN = {"RANDOMKEY", "HRANDFIELD", "SRANDMEMBER", "ZRANDMEMBER"}
+DRAWN = {"RANDOMKEY", "HRANDFIELD", "SRANDMEMBER", "ZRANDMEMBER", "ACL GENPASS"}
 # Replies that only have to be of the same type. Redis shares the objects of 0 to 9999 between keys, and queued words
 # with the keys that they become, which its counts of references and idle times show.
 FREE = {"TIME", "INFO", "MEMORY", "DEBUG OBJECT", "CLIENT ID", "CLIENT INFO", "CLIENT LIST", "LASTSAVE"}
@@ -26,7 +26,7 @@ def name_of(words):
     if not words:
         return ""
     name = words[0].upper().decode("latin1")
-    if name in ("OBJECT", "DEBUG", "CLIENT", "CONFIG") and len(words) > 1:
+    if name in ("OBJECT", "DEBUG", "CLIENT", "CONFIG", "ACL") and len(words) > 1:
         return f"{name} {words[1].upper().decode('latin1')}"
     return name
 
@@ -128,6 +128,8 @@ def same(words, ours, theirs, queued=()):
         return True
     if name in DRAWN:
         return same_draw(ours, theirs)
+    if name == "ACL LOG":
+        return denials(ours) == denials(theirs)
     if name == "HELLO":
         return without_id(ours) == without_id(theirs)
     return name in FREE or name.split()[0] in FREE
@@ -174,6 +176,15 @@ def without_id(tree):
     """HELLO's reply without the number of the connection and the version: the peer may be an older one."""
     pairs = tree[1] if tree[0] == "%" else zip(tree[1][::2], tree[1][1::2])
     return [pair for pair in pairs if pair[0] not in (("$", b"id"), ("$", b"version"))]
+
+
+def denials(tree):
+    """What was denied, without the moments, the connections, and what only entries of 7.2 have."""
+    if tree[0] != "*":
+        return tree
+    entries = [list(entry[1] if entry[0] == "%" else zip(entry[1][::2], entry[1][1::2])) for entry in tree[1]]
+    free = (b"age-seconds", b"client-info", b"entry-id", b"timestamp-created", b"timestamp-last-updated")
+    return [[pair for pair in entry if pair[0][1] not in free] for entry in entries]
 
 
 def begins_scan(words, ours, theirs):

@@ -19,7 +19,6 @@ MEANT = {
     "arguments of command|getkeys": "Redis does not tell them",
     "arguments of command|getkeysandflags": "Redis does not tell them",
     "categories of client": "categories follow from flags and family; Redis leaves this container out",
-    "categories of lastsave": "categories follow from flags and family; Redis counts it as for operators",
 }
 
 
