@@ -18,6 +18,7 @@ pub mod rdb;
 pub mod resp;
 pub mod rules;
 pub mod smoke;
+pub mod users;
 pub mod wcache;
 
 /// A fuzz target: its name, its function, and valid inputs to start from.
@@ -46,5 +47,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "lua_libraries", run: lua::run, seeds: lua::seeds, inputs: 5_000 },
     Target { name: "mount_rules", run: rules::run, seeds: rules::seeds, inputs: 3_000 },
     Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds, inputs: 2_000 },
+    Target { name: "acl_file", run: users::run, seeds: users::seeds, inputs: 10_000 },
     Target { name: "rdb_reader", run: rdb::run, seeds: rdb::seeds, inputs: 3_000 },
 ];

@@ -68,6 +68,11 @@ fn checkpoints_of_forked_children_are_refused_or_read_however_damaged() {
 }
 
 #[test]
+fn files_of_users_are_refused_or_read_back_alike() {
+    short_run("acl_file");
+}
+
+#[test]
 fn every_target_has_its_entry_for_a_fuzzing_engine() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");
     let mut entries: Vec<String> = std::fs::read_dir(folder)
