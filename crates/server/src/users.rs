@@ -72,7 +72,7 @@ pub fn to_declare(config: &Config, acl: &Acl) -> Vec<Vec<Vec<u8>>> {
     let words = |user: &User| {
         let rules = user.describe();
         let rules = rules.split(|byte| *byte == b' ').map(<[u8]>::to_vec);
-        std::iter::once(user.name.to_vec()).chain(rules).collect()
+        std::iter::once(user.name.to_vec()).chain(rules).collect::<Vec<_>>()
     };
     acl.iter().map(|user| &**user).filter(|user| !is_said(user)).map(words).collect()
 }
