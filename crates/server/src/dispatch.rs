@@ -15,8 +15,8 @@ use crate::permission;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR, SKIP_SLOWLOG,
-    WHILE_SUBSCRIBED, WRITE,
+    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR,
+    SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.

@@ -10,11 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The system's. Nothing is left beside the file then.
-pub fn replace(
-    path: &Path,
-    text: &[u8],
-    sync_directory: impl FnOnce(&Path) -> io::Result<()>,
-) -> io::Result<()> {
+pub fn replace(path: &Path, text: &[u8], sync_directory: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     // What a link names is replaced, the link stays.
     let path = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?;
     // It may hold passwords, so no other user may read it before it has the permissions of the one that it replaces: one that lies there

@@ -27,13 +27,7 @@ fn reads_all_keys(user: &User, command: &Command, args: Args<'_>) -> bool {
 fn with_facts<R>(user: &User, command: &Command, args: Args<'_>, ask: impl FnOnce(&RequestFacts<'_>) -> R) -> R {
     let spec = command.spec;
     let keys = if user.looks_at_keys() { spec.key_uses(args) } else { Vec::new() };
-    ask(&RequestFacts {
-        command: command.id.0,
-        is_free: spec.has(NO_AUTH),
-        args,
-        keys: &keys,
-        channels: spec.channels,
-    })
+    ask(&RequestFacts { command: command.id.0, is_free: spec.has(NO_AUTH), args, keys: &keys, channels: spec.channels })
 }
 
 /// Why a client that may not do everything may not send this request, if so.

@@ -470,9 +470,34 @@ mod tests {
     #[test]
     fn each_flag_has_a_bit_of_its_own() {
         let flags = [
-            WRITE, READONLY, DENYOOM, ADMIN, NOSCRIPT, LOADING, STALE, SKIP_MONITOR, SKIP_SLOWLOG, FAST, NO_AUTH, NO_MULTI, ALLOW_BUSY,
-            NO_ASYNC_LOADING, BLOCKING, PUBSUB, DANGEROUS, NO_MANDATORY_KEYS, CONNECTION, KEYSPACE, NOT_QUEUED, RUNS_QUEUED,
-            NEVER_PAUSED, REFUSED_WITH_WRITES, WHILE_SUBSCRIBED, MAY_WRITE, COLLECTIONS, OPERATORS,
+            WRITE,
+            READONLY,
+            DENYOOM,
+            ADMIN,
+            NOSCRIPT,
+            LOADING,
+            STALE,
+            SKIP_MONITOR,
+            SKIP_SLOWLOG,
+            FAST,
+            NO_AUTH,
+            NO_MULTI,
+            ALLOW_BUSY,
+            NO_ASYNC_LOADING,
+            BLOCKING,
+            PUBSUB,
+            DANGEROUS,
+            NO_MANDATORY_KEYS,
+            CONNECTION,
+            KEYSPACE,
+            NOT_QUEUED,
+            RUNS_QUEUED,
+            NEVER_PAUSED,
+            REFUSED_WITH_WRITES,
+            WHILE_SUBSCRIBED,
+            MAY_WRITE,
+            COLLECTIONS,
+            OPERATORS,
         ];
         let all = flags.iter().fold(0, |all, flag| all | flag);
         assert_eq!(all.count_ones() as usize, flags.len());

@@ -66,9 +66,7 @@ pub fn to_declare(config: &Config, acl: &Acl) -> Vec<Vec<Vec<u8>>> {
     }
     let mut plain = Acl::default();
     plain.set_default_password(&config.requirepass);
-    let is_said = |user: &User| {
-        *user.name == *acl::DEFAULT_USER && user.describe() == plain.default_user().describe()
-    };
+    let is_said = |user: &User| *user.name == *acl::DEFAULT_USER && user.describe() == plain.default_user().describe();
     let words = |user: &User| {
         let rules = user.describe();
         let rules = rules.split(|byte| *byte == b' ').map(<[u8]>::to_vec);

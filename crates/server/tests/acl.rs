@@ -60,7 +60,15 @@ fn rules_hold_for_a_client_at_once() {
 fn a_pipeline_is_held_to_the_rules_that_hold_when_each_request_runs() {
     let server = start(&[]);
     let mut client = server.client();
-    let lines = ["ACL SETUSER me on nopass ~* +get +acl", "AUTH me x", "GET a", "ACL SETUSER me -get", "GET a", "AUTH default x", "GET a"];
+    let lines = [
+        "ACL SETUSER me on nopass ~* +get +acl",
+        "AUTH me x",
+        "GET a",
+        "ACL SETUSER me -get",
+        "GET a",
+        "AUTH default x",
+        "GET a",
+    ];
     client.send(lines.map(common::request).concat());
     let replies: Vec<String> = lines.iter().map(|_| client.reply().text()).collect();
     assert_eq!(replies, ["OK", "OK", "(nil)", "OK", &no_command("get"), "OK", "(nil)"]);
@@ -144,9 +152,15 @@ fn scripts_call_what_their_callers_may() {
     let mut alice = log_in(&server, "alice", "x");
     let mut run = |script: &str| alice.words(&[b"EVAL", script.as_bytes(), b"0"]).text();
     assert_eq!(run("return redis.call('set', 'a', '1')"), "OK");
-    assert!(run("return redis.call('get', 'b')").starts_with("ERR The user executing the script can't access at least one"));
-    assert!(run("return redis.call('incr', 'a')").starts_with("ERR The user executing the script can't run this command"));
-    assert!(run("return redis.call('publish', 'c', '1')").starts_with("ERR The user executing the script can't publish"));
+    assert!(
+        run("return redis.call('get', 'b')").starts_with("ERR The user executing the script can't access at least one")
+    );
+    assert!(
+        run("return redis.call('incr', 'a')").starts_with("ERR The user executing the script can't run this command")
+    );
+    assert!(
+        run("return redis.call('publish', 'c', '1')").starts_with("ERR The user executing the script can't publish")
+    );
     assert_eq!(run("return tostring(redis.acl_check_cmd('get', 'a'))"), "true");
     assert_eq!(run("return tostring(redis.acl_check_cmd('get', 'b'))"), "false");
     assert_eq!(run("return tostring(redis.acl_check_cmd('incr', 'a'))"), "false");
@@ -246,7 +260,10 @@ fn users_of_a_file_survive_a_restart() {
         std::fs::write(&path, "user alice +nosuch\n").unwrap();
         let before = lines_of(&mut admin);
         let error = admin.text("ACL LOAD");
-        assert!(error.starts_with("ERR ") && error.contains(":1: Unknown command or category name in ACL. "), "{error}");
+        assert!(
+            error.starts_with("ERR ") && error.contains(":1: Unknown command or category name in ACL. "),
+            "{error}"
+        );
         assert_eq!(lines_of(&mut admin), before);
         assert_eq!(admin.text("ACL SAVE"), "OK");
         before
@@ -338,8 +355,11 @@ fn secrets_of_users_are_not_shown() {
     admin.text("CONFIG SET requirepass hidden3");
     admin.text("AUTH default hidden3");
     let log = admin.call("SLOWLOG GET -1");
-    let texts: Vec<String> =
-        log.items().iter().flat_map(|entry| entry.items()[3].items().iter().map(Value::text).collect::<Vec<_>>()).collect();
+    let texts: Vec<String> = log
+        .items()
+        .iter()
+        .flat_map(|entry| entry.items()[3].items().iter().map(Value::text).collect::<Vec<_>>())
+        .collect();
     assert!(texts.contains(&"(redacted)".to_owned()) && !texts.iter().any(|text| text.contains("hidden")), "{texts:?}");
     admin.text("ECHO end");
     loop {

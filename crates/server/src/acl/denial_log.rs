@@ -166,7 +166,8 @@ mod tests {
         for (object, now_ms) in [(b"x", 0), (b"y", 10), (b"x", 20), (b"x", 90_000)] {
             log.push(entry(object, now_ms), 10);
         }
-        let shown: Vec<_> = log.iter().map(|entry| (entry.id, entry.object[0], entry.count, entry.created_ms)).collect();
+        let shown: Vec<_> =
+            log.iter().map(|entry| (entry.id, entry.object[0], entry.count, entry.created_ms)).collect();
         assert_eq!(shown, [(2, b'x', 1, 90_000), (0, b'x', 2, 0), (1, b'y', 1, 10)]);
         log.push(entry(b"z", 90_000), 2);
         assert_eq!(log.iter().len(), 2);

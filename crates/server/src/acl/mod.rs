@@ -300,7 +300,10 @@ mod tests {
         let long = [b">".to_vec(), vec![b'x'; 1 << 20]].concat();
         let mut user = User::new(b"a", context(&registry));
         assert_eq!(user.apply(context(&registry), &long), Err(RuleError::LongPassword));
-        assert_eq!(user.apply(context(&registry), &[b"~".to_vec(), vec![b'*'; 1 << 20]].concat()), Err(RuleError::Syntax));
+        assert_eq!(
+            user.apply(context(&registry), &[b"~".to_vec(), vec![b'*'; 1 << 20]].concat()),
+            Err(RuleError::Syntax)
+        );
     }
 
     #[test]
@@ -319,11 +322,7 @@ mod tests {
             let again = parse_users(&lines, "users", context(&registry)).unwrap();
             let mut read = Acl::default();
             read.replace_all(again);
-            assert_eq!(
-                String::from_utf8_lossy(&read.lines().join(&b'\n')),
-                String::from_utf8_lossy(&lines),
-                "{rules}"
-            );
+            assert_eq!(String::from_utf8_lossy(&read.lines().join(&b'\n')), String::from_utf8_lossy(&lines), "{rules}");
         }
         let user = user(&registry, "on >p ~x:* %R~y* &ch +GET (+set ~z)");
         assert_eq!(
@@ -428,9 +427,35 @@ mod tests {
 
     fn rule() -> impl Strategy<Value = Vec<u8>> {
         let known = prop::sample::select(vec![
-            "on", "off", "nopass", "resetpass", "reset", ">p", "<p", "~a*", "%R~b", "%W~b", "~*", "resetkeys", "&c", "&*",
-            "resetchannels", "+get", "-get", "+@all", "-@all", "+@read", "-@write", "+config|get", "-client|kill",
-            "+select|0", "(+get ~x)", "(%R~y &d -@all)", "clearselectors", "+psync", "skip-sanitize-payload",
+            "on",
+            "off",
+            "nopass",
+            "resetpass",
+            "reset",
+            ">p",
+            "<p",
+            "~a*",
+            "%R~b",
+            "%W~b",
+            "~*",
+            "resetkeys",
+            "&c",
+            "&*",
+            "resetchannels",
+            "+get",
+            "-get",
+            "+@all",
+            "-@all",
+            "+@read",
+            "-@write",
+            "+config|get",
+            "-client|kill",
+            "+select|0",
+            "(+get ~x)",
+            "(%R~y &d -@all)",
+            "clearselectors",
+            "+psync",
+            "skip-sanitize-payload",
         ]);
         prop_oneof![
             8 => known.prop_map(|rule| rule.as_bytes().to_vec()),

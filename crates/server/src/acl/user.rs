@@ -41,6 +41,7 @@ impl PasswordHash {
 /// Whether payloads are checked that the user restores, as its rules say it. They always are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PayloadChecks {
+    Unsaid,
     Wanted,
     Unwanted,
 }
@@ -65,7 +66,7 @@ impl User {
             name: name.into(),
             is_enabled: false,
             takes_any_password: false,
-            payload_checks: PayloadChecks::Wanted,
+            payload_checks: PayloadChecks::Unsaid,
             passwords: Vec::new(),
             own: Selector::new(context),
             more: Vec::new(),
@@ -78,7 +79,7 @@ impl User {
             name: name.into(),
             is_enabled: true,
             takes_any_password: true,
-            payload_checks: PayloadChecks::Wanted,
+            payload_checks: PayloadChecks::Unsaid,
             passwords: Vec::new(),
             own: Selector::unrestricted(),
             more: Vec::new(),
@@ -139,7 +140,7 @@ impl User {
         } else if is("clearselectors") {
             self.more.clear();
         } else if is("reset") {
-            *self = Self::new(&self.name, context);
+            *self = Self { payload_checks: PayloadChecks::Wanted, ..Self::new(&self.name, context) };
         } else {
             return match rule.split_first() {
                 Some((b'>', password)) => self.add_password(Self::hash_of(password)?),
@@ -238,7 +239,11 @@ impl User {
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.is_enabled { "on" } else { "off" }];
         flags.extend(self.takes_any_password.then_some("nopass"));
-        flags.extend((self.payload_checks == PayloadChecks::Unwanted).then_some("skip-sanitize-payload"));
+        flags.extend(match self.payload_checks {
+            PayloadChecks::Unsaid => None,
+            PayloadChecks::Wanted => Some("sanitize-payload"),
+            PayloadChecks::Unwanted => Some("skip-sanitize-payload"),
+        });
         flags
     }
 

@@ -54,6 +54,9 @@ pub fn parse_users(text: &[u8], file: &str, context: RuleContext<'_>) -> Result<
     let (mut users, mut faults): (Vec<User>, Vec<String>) = (Vec::new(), Vec::new());
     let mut names = std::collections::BTreeSet::new();
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        if faults.len() >= MOST_FAULTS {
+            break;
+        }
         let number = index + 1;
         let mut words = line.split(|&byte| byte == b' ').map(trimmed).filter(|word| !word.is_empty());
         let (Some(first), name) = (words.next(), words.next()) else { continue };
@@ -71,9 +74,6 @@ pub fn parse_users(text: &[u8], file: &str, context: RuleContext<'_>) -> Result<
                 faults.push(format!("{file}:{number}: {fault}. "));
             }));
         }
-        if faults.len() >= MOST_FAULTS {
-            break;
-        }
     }
     if faults.is_empty() { Ok(users) } else { Err(faults.concat() + NOTHING_CHANGED) }
 }
@@ -87,7 +87,8 @@ fn one_user<'w>(
     let mut user = User::new(name, context);
     match merge_selectors(words) {
         Ok(rules) => {
-            let refused: Vec<_> = rules.iter().filter_map(|rule| user.apply(context, rule).err()).take(MOST_FAULTS).collect();
+            let refused: Vec<_> =
+                rules.iter().filter_map(|rule| user.apply(context, rule).err()).take(MOST_FAULTS).collect();
             refused.iter().for_each(|error| fault(error.to_string()));
         }
         Err(_) => fault("Unmatched parenthesis in selector definition".to_owned()),
@@ -115,8 +116,7 @@ impl Acl {
     /// The file can't be read, or a line says nothing that can be done; nothing has changed then.
     pub fn load(&mut self, path: &Path, context: RuleContext<'_>) -> Result<(), String> {
         let file = path.display().to_string();
-        let cannot =
-            |error: io::Error| format!("Error loading ACLs, opening file '{file}': {}", system_words(&error));
+        let cannot = |error: io::Error| format!("Error loading ACLs, opening file '{file}': {}", system_words(&error));
         let mut text = Vec::new();
         File::open(path).and_then(|opened| opened.take(MOST_BYTES + 1).read_to_end(&mut text)).map_err(cannot)?;
         if text.len() as u64 > MOST_BYTES {

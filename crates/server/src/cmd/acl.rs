@@ -24,8 +24,9 @@ const NO_FILE: CmdError = CmdError::fixed(
      then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis \
      configuration.",
 );
-const NOT_SAVED: CmdError =
-    CmdError::fixed("ERR There was an error trying to save the ACLs. Please check the server logs for more information");
+const NOT_SAVED: CmdError = CmdError::fixed(
+    "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+);
 
 fn bad_subcommand(args: Args<'_>) -> CmdError {
     let name = args.text(1);
@@ -242,8 +243,11 @@ pub fn dryrun(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     };
     let request = ctx.args.from(3);
     let found = registry().find(request.at(0)).map(|command| command.id);
-    let command = dispatch::resolve(registry(), found, request)
-        .map_err(|_| CmdError::owned(format!("ERR Command '{}' not found", request.text(0))))?;
+    let command = dispatch::resolve(registry(), found, request).map_err(|error| match found {
+        // A container without a subcommand.
+        Some(_) if request.len() == 1 => error,
+        _ => CmdError::owned(format!("ERR Command '{}' not found", request.text(0))),
+    })?;
     if !command.spec.takes(request.len()) {
         return Err(CmdError::wrong_args(command.name));
     }

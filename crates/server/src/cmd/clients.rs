@@ -94,7 +94,8 @@ fn every_client<'c>(ctx: &'c Ctx<'_>) -> impl Iterator<Item = &'c Client> {
 /// CLIENT KILL address | filters
 pub fn kill(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let old_form = ctx.args.len() == 3;
-    let filter = if old_form { Filter::address(ctx.args.at(2)) } else { Filter::parse(ctx.args, &ctx.server.clients.acl)? };
+    let filter =
+        if old_form { Filter::address(ctx.args.at(2)) } else { Filter::parse(ctx.args, &ctx.server.clients.acl)? };
     let now_ms = ctx.server.clock_ms();
     let doomed: Vec<Slot> = ctx
         .server

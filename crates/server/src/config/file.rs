@@ -254,7 +254,10 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
         // What syncs directories elsewhere fails where there is none.
         file_replacement::sync_directory(dir.path()).unwrap();
-        assert_eq!(file_replacement::sync_directory(&file.join("none")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(
+            file_replacement::sync_directory(&file.join("none")).unwrap_err().kind(),
+            io::ErrorKind::NotADirectory
+        );
     }
 
     #[test]

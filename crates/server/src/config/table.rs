@@ -478,7 +478,8 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    let families = [OWN, acl::DIRECTIVES, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
+    let families =
+        [OWN, acl::DIRECTIVES, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
     families.into_iter().flatten().chain(LIMITS.iter())
 }
 
