@@ -60,7 +60,7 @@ pub fn refusal_in_exec(ctx: &mut Ctx<'_>, command: &Command) -> Option<CmdError>
     let reason = match denied {
         Denial::Command => "no permission to execute the command or subcommand",
         Denial::Key(_) => "no permission to touch the specified keys",
-        Denial::Channel(_) => "no permission to access one of the channels used as arguments to the command",
+        Denial::Channel(_) => "no permission to access one of the channels used as arguments",
     };
     Some(CmdError::owned(format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \

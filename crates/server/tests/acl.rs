@@ -137,7 +137,7 @@ fn a_transaction_is_looked_at_when_it_is_put_together_and_when_it_runs() {
     let texts: Vec<String> = replies.items().iter().map(Value::text).collect();
     assert_eq!((&*texts[0], &*texts[3]), ("OK", "1"));
     assert!(texts[1].ends_with("following reason: no permission to execute the command or subcommand"), "{texts:?}");
-    assert!(texts[2].ends_with("no permission to access one of the channels used as arguments to the command"));
+    assert!(texts[2].ends_with("no permission to access one of the channels used as arguments"));
     let noted = denials(&mut admin);
     assert_eq!(noted[0].each_ref().map(String::as_str), ["channel", "multi", "c", "alice", "1"]);
     assert_eq!(noted[1].each_ref().map(String::as_str), ["command", "multi", "incr", "alice", "1"]);
