@@ -18,7 +18,6 @@ MEANT = {
     "arguments of shutdown": "told as alternatives",
     "arguments of command|getkeys": "Redis does not tell them",
     "arguments of command|getkeysandflags": "Redis does not tell them",
-    "categories of client": "categories follow from flags and family; Redis leaves this container out",
 }
 
 

@@ -261,7 +261,8 @@ fn users_of_a_file_survive_a_restart() {
         let before = lines_of(&mut admin);
         let error = admin.text("ACL LOAD");
         assert!(
-            error.starts_with("ERR ") && error.contains(":1: Unknown command or category name in ACL. "),
+            error.starts_with("ERR ")
+                && error.contains(":1: Error in applying operation '+nosuch': Unknown command or"),
             "{error}"
         );
         assert_eq!(lines_of(&mut admin), before);

@@ -377,8 +377,8 @@ mod tests {
             ("user a on\nuser a off", "WARNING: Duplicate user 'a' found on line 2. "),
             ("nouser a", "f:1 should start with user keyword followed by the username. "),
             ("\nuser", "f:2 should start with user keyword followed by the username. "),
-            ("user a +nosuch", "f:1: Unknown command or category name in ACL. "),
-            ("user a (+get", "f:1: Unmatched parenthesis in selector definition. "),
+            ("user a +nosuch", "f:1: Error in applying operation '+nosuch': Unknown command or category name in ACL. "),
+            ("user a (+get", "f:1: Unmatched parenthesis in selector definition.WARNING"),
             ("user a\x0bb on", "'f:1: username 'a\x0bb' contains invalid characters. "),
             ("user a >secret #zz", "f:1: The password hash must be exactly 64 characters and contain only lowercase"),
         ] {

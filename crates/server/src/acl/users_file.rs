@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::command_catalog::RuleContext;
+use super::rule_error::RuleError;
 use super::selector::is_space;
 use super::{Acl, User};
 use crate::file_replacement;
@@ -46,7 +47,7 @@ pub fn is_user_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.iter().any(|byte| is_space(*byte) || *byte == 0)
 }
 
-/// The users that the lines of a text make. Rules, which may be passwords, are not among the faults' words.
+/// The users that the lines of a text make. Rules that may be passwords are not among the faults' words.
 ///
 /// # Errors
 /// All that is wrong with the lines, in one line for people; `file` is what they are said to be in.
@@ -71,7 +72,7 @@ pub fn parse_users(text: &[u8], file: &str, context: RuleContext<'_>) -> Result<
             faults.push(format!("WARNING: Duplicate user '{shown}' found on line {number}. "));
         } else {
             users.push(one_user(name, words, context, &mut |fault| {
-                faults.push(format!("{file}:{number}: {fault}. "));
+                faults.push(format!("{file}:{number}: {fault}"));
             }));
         }
     }
@@ -87,11 +88,18 @@ fn one_user<'w>(
     let mut user = User::new(name, context);
     match merge_selectors(words) {
         Ok(rules) => {
-            let refused: Vec<_> =
-                rules.iter().filter_map(|rule| user.apply(context, rule).err()).take(MOST_FAULTS).collect();
-            refused.iter().for_each(|error| fault(error.to_string()));
+            let refused = rules.iter().filter_map(|rule| Some((rule, user.apply(context, rule).err()?)));
+            for (rule, error) in refused.take(MOST_FAULTS) {
+                fault(match error {
+                    // It is no password.
+                    RuleError::UnknownCommand => {
+                        format!("Error in applying operation '{}': {error}. ", String::from_utf8_lossy(rule))
+                    }
+                    _ => format!("{error}. "),
+                });
+            }
         }
-        Err(_) => fault("Unmatched parenthesis in selector definition".to_owned()),
+        Err(_) => fault("Unmatched parenthesis in selector definition.".to_owned()),
     }
     user
 }

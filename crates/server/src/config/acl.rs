@@ -9,7 +9,7 @@ use super::value::{self, RejectReason};
 
 const FIXED: bool = false;
 const MUTABLE: bool = true;
-const CHANNELS: &[(&str, bool)] = &[("resetchannels", false), ("allchannels", true)];
+const CHANNELS: &[(&str, bool)] = &[("allchannels", true), ("resetchannels", false)];
 /// The word that a line begins with which declares a user.
 pub(super) const USER: &str = "user";
 
@@ -58,7 +58,7 @@ pub(super) static DIRECTIVES: &[Directive] = &[
         "Entries that the log of denials keeps (ACL LOG).",
         |c| c.acl.log_max_len.to_string(),
         |c, v| {
-            c.acl.log_max_len = value::integer(v, 0, 1_000_000)? as u64;
+            c.acl.log_max_len = value::integer(v, 0, i64::MAX)? as u64;
             Ok(())
         }
     ),
