@@ -57,7 +57,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // Not before it is sure that this server runs: the file may be that of one which uses the same settings.
     let pidfile = Pidfile::write(&shown.pidfile)?;
     let text = banner::text(&shown, &data, server.brought_back());
-    let access = ClientAccess::of(server.asks_for_password(), shown.protected_mode);
+    let access = ClientAccess::of(server.asks_for_password(), shown.acl.protected_mode);
     banner::print(&text, server.addresses(), access);
     tracing::info!(addresses = server.addresses().join(", "), pid = std::process::id(), "ready to accept connections");
     let ended = server.run();

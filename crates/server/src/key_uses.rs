@@ -5,14 +5,17 @@
 use crate::args::Args;
 use crate::key_spec::{ACCESS, KeyUse, OW, RO, RW, UPDATE};
 
+/// The indices of words that are keys, and what is done with each.
+pub type KeyUses = Vec<(usize, KeyUse)>;
+
 /// SET reads with GET only.
-pub fn of_set(args: Args<'_>) -> Vec<(usize, KeyUse)> {
+pub fn of_set(args: Args<'_>) -> KeyUses {
     let reads = (3..args.len()).any(|at| args.is(at, "GET"));
     vec![(1, if reads { RW | ACCESS | UPDATE } else { OW | UPDATE })]
 }
 
 /// BITFIELD writes with SET and INCRBY only.
-pub fn of_bitfield(args: Args<'_>) -> Vec<(usize, KeyUse)> {
+pub fn of_bitfield(args: Args<'_>) -> KeyUses {
     let mut at = 2;
     while at < args.len() {
         let behind = args.len() - at - 1;
@@ -28,7 +31,7 @@ pub fn of_bitfield(args: Args<'_>) -> Vec<(usize, KeyUse)> {
 }
 
 /// SORT writes to the key behind the last STORE. What follows BY and GET are patterns, of which no request names the keys.
-pub fn of_sort(args: Args<'_>) -> Vec<(usize, KeyUse)> {
+pub fn of_sort(args: Args<'_>) -> KeyUses {
     let mut keys = vec![(1, RO | ACCESS)];
     let mut at = 2;
     while at < args.len() {
@@ -55,7 +58,7 @@ mod tests {
     #[test]
     fn keys_are_told_with_what_is_done_with_them() {
         for (tell, line, expected) in [
-            (of_set as fn(Args<'_>) -> Vec<(usize, KeyUse)>, "SET a GET", vec![(1, OW | UPDATE)]),
+            (of_set as fn(Args<'_>) -> KeyUses, "SET a GET", vec![(1, OW | UPDATE)]),
             (of_set, "SET a 1 EX 5 get", vec![(1, RW | ACCESS | UPDATE)]),
             (of_bitfield, "BITFIELD a", vec![(1, RO | ACCESS)]),
             (of_bitfield, "BITFIELD a GET u8 0 OVERFLOW SAT get u8 1", vec![(1, RO | ACCESS)]),

@@ -56,7 +56,7 @@ pub fn refusal(ctx: &mut Ctx<'_>, command: &Command) -> Option<CmdError> {
 #[cold]
 pub fn refusal_in_exec(ctx: &mut Ctx<'_>, command: &Command) -> Option<CmdError> {
     let denied = denial(ctx.client.login.user(), command, ctx.args)?;
-    note(ctx, command, denied, DenialContext::Multi);
+    note(ctx, command, denied, DenialContext::Transaction);
     let reason = match denied {
         Denial::Command => "no permission to execute the command or subcommand",
         Denial::Key(_) => "no permission to touch the specified keys",
@@ -90,7 +90,7 @@ pub fn may_read_all_keys(ctx: &Ctx<'_>, command: Option<&Command>) -> bool {
 
 /// In which context a client sends a request: a transaction is being put together, or runs.
 fn context_of(ctx: &Ctx<'_>) -> DenialContext {
-    if ctx.client.multi.is_some() || ctx.client.in_exec { DenialContext::Multi } else { DenialContext::TopLevel }
+    if ctx.client.multi.is_some() || ctx.client.in_exec { DenialContext::Transaction } else { DenialContext::TopLevel }
 }
 
 fn note(ctx: &mut Ctx<'_>, command: &Command, denied: Denial, context: DenialContext) {

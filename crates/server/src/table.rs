@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use crate::ctx::{Args, CmdError, Ctx, Handler};
 pub use crate::key_spec::*;
+use crate::key_uses::KeyUses;
 
 /// Properties of a command, a set of bits.
 pub type Flags = u32;
@@ -260,7 +261,7 @@ impl Arg {
 }
 
 /// Tells which words of a request are keys, and what is done with each.
-pub type KeyUsesBy = fn(Args<'_>) -> Vec<(usize, KeyUse)>;
+pub type KeyUsesBy = fn(Args<'_>) -> KeyUses;
 
 /// Everything that is known about a command.
 #[derive(Debug)]
@@ -412,7 +413,7 @@ impl CommandSpec {
                     || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
     }
     /// The indices of all words of a request that may be keys, and what is done with each.
-    pub fn key_uses(&self, args: Args<'_>) -> Vec<(usize, KeyUse)> {
+    pub fn key_uses(&self, args: Args<'_>) -> KeyUses {
         if let Some(tell) = self.key_uses_by {
             return tell(args);
         }

@@ -40,7 +40,7 @@ pub enum DenialContext {
     /// A client.
     TopLevel,
     /// A client in a transaction.
-    Multi,
+    Transaction,
     /// A script.
     Lua,
 }
@@ -50,7 +50,7 @@ impl DenialContext {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TopLevel => "toplevel",
-            Self::Multi => "multi",
+            Self::Transaction => "multi",
             Self::Lua => "lua",
         }
     }

@@ -13,7 +13,7 @@ const CHANNELS: &[(&str, bool)] = &[("allchannels", true), ("resetchannels", fal
 /// The word that a line begins with which declares a user.
 pub(super) const USER: &str = "user";
 
-/// Where users come from, and what is kept about denials.
+/// Which clients may connect, where users come from, and what is kept about denials.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct AclSettings {
     /// The file of users; empty if there is none.
@@ -24,6 +24,8 @@ pub struct AclSettings {
     pub log_max_len: u64,
     /// New users may use all channels.
     pub all_channels: bool,
+    /// Clients of other machines are refused while the default user has no password.
+    pub protected_mode: bool,
 }
 
 impl AclSettings {

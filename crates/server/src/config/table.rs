@@ -77,7 +77,7 @@ static OWN: &[Directive] = &[
         "Seconds after which an idle client is closed; 0 means never.",
         timeout_s
     ),
-    flag!("protected-mode", "yes", "Refuse clients of other machines while no password is set.", protected_mode),
+    flag!("protected-mode", "yes", "Refuse clients of other machines while no password is set.", acl.protected_mode),
     // A password may be any bytes.
     Directive {
         name: "requirepass",

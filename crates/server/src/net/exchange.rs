@@ -232,7 +232,10 @@ pub(super) fn welcome(state: &mut ServerState, polled: &Polled, caller: Accepted
     state.stats.connections_received += 1;
     let refusal = if state.clients.len() >= state.config.maxclients as usize {
         Some(TOO_MANY)
-    } else if state.config.protected_mode && state.clients.acl.default_user().takes_any_password() && !caller.is_local {
+    } else if state.config.acl.protected_mode
+        && state.clients.acl.default_user().takes_any_password()
+        && !caller.is_local
+    {
         Some(PROTECTED)
     } else {
         None
