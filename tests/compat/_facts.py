@@ -3,11 +3,14 @@
 Summaries and costs are worded differently on purpose; histories and deprecations are not told by Quire.
 """
 
+# Commands that scripts may call from 7.2 on.
+BLOCKING = ["blmove", "blpop", "brpop", "brpoplpush", "bzpopmax", "bzpopmin"]
 # What differs for a reason.
 MEANT = {
     "flags of sintercard": "Quire does not tell keys that are counted",
     "key specs of sintercard": "Quire does not tell keys that are counted",
     "arguments of sintercard": "Quire does not tell keys that are counted",
+    **{f"flags of {name}": "scripts may call it, as from 7.2 on" for name in BLOCKING},
     "arity of zrank": "has WITHSCORE, as from 7.2 on",
     "arguments of zrank": "has WITHSCORE, as from 7.2 on",
     "arity of zrevrank": "has WITHSCORE, as from 7.2 on",

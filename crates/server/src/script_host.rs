@@ -16,7 +16,7 @@ use crate::permission;
 use crate::registry::{Command, registry};
 use crate::resp::{Protocol, Reply};
 use crate::scripts::{self, RunningScript, SETRESP, ScriptDigest, ScriptFlags};
-use crate::table::{DENYOOM, NOSCRIPT, WRITE};
+use crate::table::{ADMIN, DENYOOM, NO_MULTI, NOSCRIPT, WRITE};
 
 /// Memory of replies of commands that a script keeps between two of them.
 const KEPT_REPLY_BYTES: usize = 64 * 1024;
@@ -311,7 +311,7 @@ fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> 
     let spec = command.spec;
     let refused = if !spec.takes(ctx.args.len()) {
         Some(CmdError::fixed("ERR Wrong number of args calling Redis command from script"))
-    } else if spec.has(NOSCRIPT) {
+    } else if spec.has(NOSCRIPT) && !(ctx.server.scripts.may_operate && spec.has(ADMIN) && !spec.has(NO_MULTI)) {
         Some(CmdError::fixed("ERR This Redis command is not allowed from script"))
     } else if !ctx.client.login.is_unrestricted()
         && let Some(error) = permission::refusal_in_script(ctx, command)

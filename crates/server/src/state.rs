@@ -143,6 +143,8 @@ pub struct ShutdownState {
 pub struct StepState {
     /// All of it waits (DEBUG PAUSE-CRON).
     pub paused: bool,
+    /// Keys whose time has come are deleted only when a command touches them (DEBUG SET-ACTIVE-EXPIRE).
+    pub expiry_paused: bool,
     /// Room is made for data that has outgrown `maxmemory`.
     pub eviction: EvictionState,
 }

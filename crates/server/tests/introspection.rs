@@ -177,6 +177,39 @@ fn a_reload_keeps_the_data() {
 }
 
 #[test]
+fn expired_keys_stay_where_no_command_touches_them_while_debug_says_so() {
+    let server = start(&[("hz", "100")]);
+    let mut client = server.client();
+    assert_eq!(client.text("DEBUG SET-ACTIVE-EXPIRE 0"), "OK");
+    client.text("SET k v PX 1");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(client.call("DBSIZE"), Value::Int(1));
+    assert_eq!(client.call("GET k"), Value::Null);
+    client.text("SET k v PX 1");
+    assert_eq!(client.text("DEBUG SET-ACTIVE-EXPIRE 1"), "OK");
+    common::eventually("the key is deleted", || client.call("DBSIZE") == Value::Int(0));
+}
+
+#[test]
+fn debug_replies_with_each_type() {
+    let server = start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.text("DEBUG PROTOCOL attrib"), "Some real reply following the attribute");
+    assert_eq!(client.text("DEBUG PROTOCOL push"), "ERR RESP2 is not supported by this command");
+    assert_eq!(client.text("DEBUG PROTOCOL true"), "1");
+    assert_eq!(client.call("DEBUG PROTOCOL map").items().len(), 6);
+    assert!(client.text("DEBUG PROTOCOL nosuch").starts_with("ERR Wrong protocol type name."));
+    client.call("HELLO 3");
+    assert_eq!(client.call("DEBUG PROTOCOL double"), Value::Double("3.141".into()));
+    assert_eq!(client.call("DEBUG PROTOCOL null"), Value::Null);
+    assert_eq!(client.call("DEBUG PROTOCOL set").items().len(), 3);
+    client.send("DEBUG PROTOCOL attrib\r\n");
+    let mut reply = [0; 128];
+    let len = client.read_raw(&mut reply);
+    assert!(reply[..len].starts_with(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n$39\r\n"));
+}
+
+#[test]
 fn debug_is_off_unless_allowed() {
     let server = start(&[("enable-debug-command", "no")]);
     assert!(server.client().text("DEBUG SLEEP 0").starts_with("ERR DEBUG command not allowed."));

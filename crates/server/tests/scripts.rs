@@ -170,3 +170,38 @@ fn replies_of_resp3_reach_scripts_that_ask_for_them() {
     assert_eq!(eval(&mut client, "return #redis.call('hgetall', 'h')"), Value::Int(2));
     assert_eq!(text(&eval(&mut client, "redis.setresp(3) return type(redis.call('get', 'none'))")), "nil");
 }
+
+#[test]
+fn a_script_that_calls_a_blocking_command_does_not_wait() {
+    let server = start(&[("appendonly", "yes")]);
+    let mut client = server.client();
+    for call in ["'blpop', 'l', 0", "'brpoplpush', 'l', 'm', 0", "'bzpopmin', 'l', 0", "'bzmpop', 0, 1, 'l', 'min'"] {
+        assert_eq!(eval(&mut client, &format!("return tostring(redis.call({call}))")).text(), "false", "{call}");
+    }
+    client.text("RPUSH l a b");
+    assert_eq!(eval(&mut client, "return redis.call('blpop', 'l', 0)[2]").text(), "a");
+    assert_eq!(eval(&mut client, "return redis.call('blmove', 'l', 'm', 'left', 'left', 0)").text(), "b");
+}
+
+#[test]
+fn scripts_for_valkey_find_the_library_by_its_name_there() {
+    let server = start(&[]);
+    let mut client = server.client();
+    assert_eq!(eval(&mut client, "return server.call('set', 'k', server.sha1hex(''))").text(), "OK");
+    assert!(text(&eval(&mut client, "server.call = 1")).contains("Attempt to modify a readonly table"));
+}
+
+#[test]
+fn scripts_may_call_commands_of_operators_while_debug_says_so() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let refused = "ERR This Redis command is not allowed from script";
+    assert!(text(&eval(&mut client, "return redis.call('debug', 'protocol', 'integer')")).starts_with(refused));
+    assert_eq!(client.text("DEBUG SET-DISABLE-DENY-SCRIPTS 1"), "OK");
+    assert_eq!(eval(&mut client, "return redis.call('debug', 'protocol', 'integer')"), Value::Int(12345));
+    for call in ["'eval', 'return 1', 0", "'multi'", "'save'", "'shutdown'", "'subscribe', 'c'", "'debug', 'reload'"] {
+        assert!(text(&eval(&mut client, &format!("return redis.call({call})"))).starts_with("ERR "), "{call}");
+    }
+    client.text("DEBUG SET-DISABLE-DENY-SCRIPTS 0");
+    assert!(text(&eval(&mut client, "return redis.call('debug', 'protocol', 'integer')")).starts_with(refused));
+}

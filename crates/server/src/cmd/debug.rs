@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use quire_store::numbers::hex;
 use quire_store::{ExpiryChange, string};
+use quire_units::redis;
 
+use crate::cmd::debug_protocol;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch::refuse_write;
 use crate::effects::EffectWord;
@@ -35,6 +37,14 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         sleep(ctx)
     } else if args.is(1, "PAUSE-CRON") && words == 3 {
         pause_steps(ctx)
+    } else if args.is(1, "SET-ACTIVE-EXPIRE") && words == 3 {
+        set_active_expiry(ctx)
+    } else if args.is(1, "SET-DISABLE-DENY-SCRIPTS") && words == 3 {
+        open_to_scripts(ctx)
+    } else if args.is(1, "QUICKLIST-PACKED-THRESHOLD") && words == 3 {
+        pack_elements(ctx)
+    } else if args.is(1, "PROTOCOL") && words == 3 {
+        debug_protocol::reply_as(ctx)
     } else if args.is(1, "POPULATE") && (3..=5).contains(&words) {
         populate(ctx)
     } else if args.is(1, "RELOAD") && words == 2 {
@@ -69,8 +79,17 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "    Stop, or go on with, what is done in steps between commands: expiring, copying, freeing.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Make <count> string keys named <prefix>:<number>, with values of <size> bytes.",
+        "PROTOCOL <type>",
+        "    Reply with a test value of the type: string, integer, double, null, array, set, map, attrib, push, verbatim,",
+        "    bignum, true or false.",
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Changes nothing: list-max-listpack-size alone decides which element has a node of its own.",
         "RELOAD",
         "    Save the data and bring it back from the image.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Stop, or go on with, deleting expired keys that no command touches.",
+        "SET-DISABLE-DENY-SCRIPTS <0|1>",
+        "    Let scripts call DEBUG and the other commands of operators that transactions may, or no more.",
         "SLEEP <seconds>",
         "    Do nothing for so long.",
         "HELP",
@@ -86,6 +105,27 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// Redis' name of what is looked after from time to time.
 fn pause_steps(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.server.steps.paused = ctx.args.int(2)? != 0;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn set_active_expiry(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.server.steps.expiry_paused = ctx.args.int(2)? == 0;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn open_to_scripts(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.server.scripts.may_operate = ctx.args.int(2)? != 0;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Tests of lists set it. Here an element has a node of its own when it is longer than a node may be.
+fn pack_elements(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if redis::parse_bytes(&ctx.args.text(2)).is_none() {
+        return Err(CmdError::fixed("ERR argument must be a memory value"));
+    }
     ctx.reply.ok();
     Ok(())
 }

@@ -13,6 +13,7 @@ pub mod config;
 pub mod connection;
 pub mod databases;
 pub mod debug;
+pub mod debug_protocol;
 pub mod dump;
 pub mod expire;
 pub mod geo;

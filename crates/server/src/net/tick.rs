@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quire_store::CopyStep;
+use quire_store::{CopyStep, ExpireSummary};
 
 use super::engine::Engine;
 use crate::client::ClientClass;
@@ -75,7 +75,9 @@ impl Engine {
     /// One step of everything that is done in steps; notes whether more is left.
     pub(super) fn step(&mut self, began: Instant) {
         let store = &mut self.worker.store;
-        let mut more = match store.expire_step(EXPIRE_BUDGET) {
+        let paused = self.worker.state.steps.expiry_paused;
+        let expired = if paused { Ok(ExpireSummary::default()) } else { store.expire_step(EXPIRE_BUDGET) };
+        let mut more = match expired {
             Ok(summary) => summary.more,
             Err(error) => {
                 tracing::error!(%error, "cannot look for expired keys");

@@ -55,6 +55,8 @@ pub(super) fn make_interpreter(memory_limit_bytes: usize) -> mlua::Result<Interp
         COMPATIBLE_VERSION.split('.').fold(0, |number: u32, part| number << 8 | part.parse::<u32>().unwrap_or(0));
     redis.raw_set("REDIS_VERSION_NUM", number)?;
     interpreter.add_library("redis", &redis)?;
+    // Its name in scripts that are written for Valkey.
+    interpreter.add_library("server", &redis)?;
     Ok(interpreter)
 }
 

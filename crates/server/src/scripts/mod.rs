@@ -66,6 +66,8 @@ pub struct Scripts {
     pub cache: ScriptCache,
     /// The one that runs.
     pub running: Option<RunningScript>,
+    /// Scripts may call commands of operators (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    pub may_operate: bool,
     /// The error that the script's reply is was counted when its command failed.
     pub error_counted: bool,
     /// Memory of the interpreter, as it was after the last script.

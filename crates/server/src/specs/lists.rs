@@ -34,7 +34,8 @@ const fn list(spec: CommandSpec, since: &'static str, complexity: &'static str) 
 const TIMEOUT: Arg = Arg::double("timeout");
 const ANY_POPS: &[KeySpec] = &[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)];
 const O_KEYS: &str = "O(N) where N is the number of provided keys.";
-const WAITS: Flags = WRITE | NOSCRIPT | BLOCKING;
+/// A script may call them, and does not wait, as from Redis 7.2 on.
+const WAITS: Flags = WRITE | BLOCKING;
 
 /// The specifications.
 pub static SPECS: &[CommandSpec] = &[

@@ -42,7 +42,7 @@ pub static SPECS: &[CommandSpec] = &[
         .flags(OPERATOR)
         .summary("Helps to test the server and to find faults.")
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
-        .differs("Has DIGEST, DIGEST-VALUE, OBJECT, POPULATE, RELOAD and SLEEP."),
+        .differs("Has DIGEST, DIGEST-VALUE, OBJECT, PAUSE-CRON, POPULATE, PROTOCOL, QUICKLIST-PACKED-THRESHOLD, RELOAD, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS and SLEEP."),
     server(CommandSpec::new("info", -1, cmd_server::info), "1.0.0", O_1)
         .flags(LOADING | STALE | DANGEROUS)
         .summary("Tells figures of the server.")

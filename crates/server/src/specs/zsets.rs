@@ -54,7 +54,8 @@ const READ_ALL: &[KeySpec] = &[KeySpec::counted(1, RO | ACCESS)];
 const DELETES: &[KeySpec] = &[KeySpec::one(1, RW | DELETE)];
 const POPS: &[KeySpec] = &[KeySpec::one(1, RW | ACCESS | DELETE)];
 const ANY_POPS: &[KeySpec] = &[KeySpec::range(1, -2, 1, RW | ACCESS | DELETE)];
-const WAITS: Flags = WRITE | NOSCRIPT | FAST | BLOCKING;
+/// A script may call them, and does not wait, as from Redis 7.2 on.
+const WAITS: Flags = WRITE | FAST | BLOCKING;
 const STORE: &[KeySpec] = &[KeySpec::one(1, OW | UPDATE), KeySpec::counted(2, RO | ACCESS)];
 
 const fn zset(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
