@@ -27,6 +27,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import harness
+
 UNITS = (
     "type/string type/incr type/list type/list-2 type/list-3 type/set type/zset type/hash type/stream type/stream-cgroups "
     "keyspace expire scan multi quit pubsub scripting functions bitops bitfield geo hyperloglog sort dump protocol querybuf "
@@ -35,20 +39,13 @@ UNITS = (
 ).split()
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LINE = re.compile(r"^\[(ok|err|ignore|skip|exception|TIMEOUT)\]: (.*)$")
-NAME = re.compile(r"^(.*) in tests/unit/\S+$|^(.*)$")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Server:
     """A server on a free port, its data in a directory of its own."""
 
     def __init__(self, options):
-        self.dir, self.port = tempfile.mkdtemp(prefix="units-"), free_port()
+        self.dir, self.port = tempfile.mkdtemp(prefix="units-"), harness.free_port()
         words = [shutil.which("redis-server")] if options.peer else [options.program, "serve"]
         words += ["--port", str(self.port), "--dir", self.dir, "--save", ""]
         words += ["--enable-debug-command", "yes", "--enable-protected-configs", "yes"]
@@ -77,7 +74,7 @@ class Server:
 def run_unit(options, unit):
     """The lines of the suite for a file, whether its time was over, and how the server ended if it did."""
     server = Server(options)
-    words = ["tclsh", "tests/test_helper.tcl", "--host", "127.0.0.1", "--port", str(server.port), "--durable"]
+    words = ["tclsh", "tests/test_helper.tcl", "--host", "127.0.0.1", "--port", str(server.port), "--durable", "--baseport", str(server.port + 40)]
     words += ["--single", f"unit/{unit}", "--tags", " ".join(f"-{tag}" for tag in options.deny), "--timeout", "60"]
     suite = subprocess.Popen(
         words, cwd=options.checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -123,8 +120,8 @@ def main():
     parser.add_argument("--deny", action="append", default=[], help="a tag whose tests are left out")
     parser.add_argument("--seconds", type=int, default=120, help="the time of a file")
     parser.add_argument("--json", help="a file for all results")
-    parser.add_argument("units", nargs="*", default=UNITS)
-    options = parser.parse_args()
+    parser.add_argument("units", nargs="*")
+    options = parser.parse_intermixed_args()
     options.program = str(pathlib.Path(options.program).resolve())
     if not shutil.which("tclsh"):
         sys.exit("tclsh is missing: apt-get install tcl")
@@ -133,6 +130,8 @@ def main():
     for unit in options.units or UNITS:
         lines, is_over, ended = run_unit(options, unit)
         found = summary(lines)
+        if not is_over and not any("The End" in line for line in lines):
+            found["stopped"].append("the suite ended early: " + " ".join(lines[-4:])[-400:])
         if is_over:
             found["stopped"].append(f"the {options.seconds} seconds are over")
         if ended:
