@@ -42,6 +42,23 @@ fn fill(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
+fn a_list_is_restored_in_nodes_where_it_is_too_long_to_be_packed() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let (long, many) = ("x".repeat(9000), (0..1200).map(|number| format!(" element:{number}")).collect::<String>());
+    for elements in [format!(" {long}"), format!(" a {long} b"), many, " a b c".to_owned()] {
+        client.call("DEL l copy");
+        client.call(&format!("RPUSH l{elements}"));
+        let bytes = payload(&mut client, "l");
+        assert_eq!(client.words(&[b"RESTORE", b"copy", b"0", &bytes]).text(), "OK");
+        let encoding = client.text("OBJECT ENCODING l");
+        assert_eq!(client.text("OBJECT ENCODING copy"), encoding);
+        assert_eq!(client.call("LRANGE copy 0 -1"), client.call("LRANGE l 0 -1"));
+        assert_eq!(encoding, if elements.len() > 100 { "quicklist" } else { "listpack" });
+    }
+}
+
+#[test]
 fn values_of_all_types_are_restored_and_come_back_from_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let settings = [("appendonly", "yes"), ("appendfsync", "no")];

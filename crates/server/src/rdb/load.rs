@@ -72,6 +72,7 @@ fn load_list<R: Read>(
     }
     let (mut count, mut element) = (0, Vec::new());
     while elements.next_into(&mut element)? {
+        list.make_room([&element[..]])?;
         list.push(End::Back, &element)?;
         count += 1;
     }

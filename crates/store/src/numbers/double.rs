@@ -1,7 +1,7 @@
 //! Floating-point numbers in text: read as the C library's strtod does, printed as Redis does.
 
-/// Longest text that is read as a whole number, as in Redis.
-const TEXT_MAX: usize = 255;
+/// Longest text that is read as a whole number: all digits of any double, and those of the longer ones that Redis adds with.
+const TEXT_MAX: usize = 5 * 1024;
 /// Integers of a double that Redis prints as such lie between this and its negative.
 const LARGEST_INTEGER: f64 = (i64::MAX / 2) as f64;
 /// Powers of two beyond which every number is 0 or infinite.
@@ -240,7 +240,10 @@ mod tests {
         ] {
             assert_eq!(parse_f64(text.as_bytes()), None, "{text}");
         }
-        assert_eq!((parse_f64(&[b'1'; 255]).is_some(), parse_f64(&[b'1'; 256])), (true, None));
+        let largest = format!("{}.000", f64::MAX);
+        assert_eq!(parse_f64(largest.as_bytes()), Some(f64::MAX));
+        let zeros = |len: usize| parse_f64(&vec![b'0'; len]);
+        assert_eq!((zeros(TEXT_MAX), zeros(TEXT_MAX + 1)), (Some(0.0), None));
     }
 
     #[test]
