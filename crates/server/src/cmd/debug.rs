@@ -124,7 +124,7 @@ fn open_to_scripts(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// Tests of lists set it. Here an element has a node of its own when it is longer than a node may be.
 fn pack_elements(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if redis::parse_bytes(&ctx.args.text(2)).is_none() {
-        return Err(CmdError::fixed("ERR argument must be a memory value"));
+        return Err(CmdError::fixed("ERR argument must be a memory value bigger than 1 and smaller than 4gb"));
     }
     ctx.reply.ok();
     Ok(())

@@ -43,7 +43,7 @@ pub fn reply_as(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     } else {
         return Err(CmdError::fixed(
             "ERR Wrong protocol type name. Please use one of the following: \
-             string|integer|double|null|array|set|map|attrib|push|verbatim|true|false",
+             string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
         ));
     }
     Ok(())
