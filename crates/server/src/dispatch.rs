@@ -15,7 +15,7 @@ use crate::permission;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_MULTI, NOT_QUEUED, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR,
+    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_MULTI, NOT_QUEUED, PUBSUB, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR,
     SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
@@ -94,7 +94,11 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
     }
     ctx.client.stats.commands += 1;
     if ctx.client.options.reply_mode != ReplyMode::On {
-        apply_reply_mode(ctx, before);
+        let listens = found.is_some_and(|id| {
+            let spec = registry.command(id).spec;
+            spec.has(PUBSUB) && spec.has(WHILE_SUBSCRIBED)
+        });
+        apply_reply_mode(ctx, before, listens);
     }
     if ctx.server.clients.has_own_messages() {
         ctx.take_own_messages();
@@ -160,8 +164,9 @@ fn abort_transaction(ctx: &mut Ctx<'_>, error: &CmdError) {
     reject(ctx, &CmdError::owned(format!("EXECABORT Transaction discarded because of: {reason}")));
 }
 
+/// What a client is told that begins or ends to listen is a message, and no reply: it is sent whatever the mode.
 #[cold]
-fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
+fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize, listens: bool) {
     if let Some(blocked) = &mut ctx.client.blocked {
         if !blocked.is_in_command() {
             // The request is still to be run.
@@ -169,12 +174,13 @@ fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize) {
         }
         blocked.silent = matches!(ctx.client.options.reply_mode, ReplyMode::Off | ReplyMode::Skip);
     }
+    let len = if listens && matches!(ctx.reply.as_bytes().get(before), Some(b'*' | b'>')) { ctx.reply.len() } else { before };
     match ctx.client.options.reply_mode {
         ReplyMode::On => {}
-        ReplyMode::Off => ctx.reply.truncate(before),
+        ReplyMode::Off => ctx.reply.truncate(len),
         ReplyMode::SkipNext => ctx.client.options.reply_mode = ReplyMode::Skip,
         ReplyMode::Skip => {
-            ctx.reply.truncate(before);
+            ctx.reply.truncate(len);
             ctx.client.options.reply_mode = ReplyMode::On;
         }
     }

@@ -89,6 +89,27 @@ fn what_a_client_sends_itself_follows_the_reply() {
 }
 
 #[test]
+fn a_client_without_replies_is_told_that_it_listens() {
+    let server = start(&[]);
+    for hello in ["HELLO 2", "HELLO 3"] {
+        let mut client = server.client();
+        client.call(hello);
+        client.send(request("CLIENT REPLY OFF"));
+        assert_eq!(client.call("SUBSCRIBE a").items()[0].text(), "subscribe");
+        assert_eq!(client.call("PSUBSCRIBE p*").items()[0].text(), "psubscribe");
+        client.send([request("PING"), request("SUBSCRIBE")].concat());
+        assert_eq!(server.client().call("PUBLISH a 1"), Value::Int(1));
+        assert_eq!(client.reply(), array(&["message", "a", "1"]));
+        assert_eq!(client.call("UNSUBSCRIBE a").items()[0].text(), "unsubscribe");
+        assert_eq!(client.call("PUNSUBSCRIBE").items()[0].text(), "punsubscribe");
+        assert_eq!(client.text("CLIENT REPLY ON"), "OK");
+        client.send(request("CLIENT REPLY SKIP"));
+        assert_eq!(client.call("SUBSCRIBE b").items()[0].text(), "subscribe");
+        assert_eq!(client.call("UNSUBSCRIBE").items()[0].text(), "unsubscribe");
+    }
+}
+
+#[test]
 fn subscriptions_go_with_their_client() {
     let server = start(&[]);
     let mut admin = server.client();
