@@ -174,7 +174,8 @@ fn apply_reply_mode(ctx: &mut Ctx<'_>, before: usize, listens: bool) {
         }
         blocked.silent = matches!(ctx.client.options.reply_mode, ReplyMode::Off | ReplyMode::Skip);
     }
-    let len = if listens && matches!(ctx.reply.as_bytes().get(before), Some(b'*' | b'>')) { ctx.reply.len() } else { before };
+    let len =
+        if listens && matches!(ctx.reply.as_bytes().get(before), Some(b'*' | b'>')) { ctx.reply.len() } else { before };
     match ctx.client.options.reply_mode {
         ReplyMode::On => {}
         ReplyMode::Off => ctx.reply.truncate(len),
