@@ -7,6 +7,7 @@ use crate::args::{ArgRange, Args};
 use crate::blocked::BlockedClient;
 use crate::pubsub::{Subscriptions, TopicKind};
 use crate::resp::Protocol;
+use crate::tracking::ClientTracking;
 
 /// The number of the client in whose name the log is read back; none that connects has it.
 pub const LOG_CLIENT: u64 = 0;
@@ -273,13 +274,16 @@ impl Client {
         self.blocked.as_ref().is_some_and(|blocked| blocked.is_asked_for() || self.waits_on_keys())
     }
 
-    /// The line that CLIENT LIST and CLIENT INFO show.
-    pub fn describe(&self, now_ms: u64) -> String {
+    /// The line that CLIENT LIST and CLIENT INFO show; `tracking` is what it has asked for, if it tracks.
+    pub fn describe(&self, now_ms: u64, tracking: Option<&ClientTracking>) -> String {
         let mut flags = String::new();
         for (set, letter) in [
             (self.options.monitors, 'O'),
             (self.subscriptions.any(), 'P'),
             (self.multi.is_some(), 'x'),
+            (tracking.is_some(), 't'),
+            (tracking.is_some_and(|tracking| tracking.is_broken), 'R'),
+            (tracking.is_some_and(|tracking| tracking.mode.broadcasts), 'B'),
             (self.watch.touched, 'd'),
             (self.closing == CloseState::AfterReply, 'c'),
             (self.closing == CloseState::Now, 'A'),
@@ -300,7 +304,7 @@ impl Client {
         format!(
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={} events={} \
-             cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer.address,
             self.peer.local_address,
@@ -322,6 +326,7 @@ impl Client {
             if self.stats.output_bytes > 0 { "rw" } else { "r" },
             self.stats.last_command,
             String::from_utf8_lossy(&self.login.user().name),
+            tracking.map_or(-1, |tracking| tracking.mode.redirect.cast_signed()),
             if self.protocol == Protocol::Resp3 { 3 } else { 2 },
             self.identity.lib_name,
             self.identity.lib_version,

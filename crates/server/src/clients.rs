@@ -9,10 +9,12 @@ use std::io;
 use crate::acl::Acl;
 use crate::blocked::WaitEntry;
 use crate::client::{Client, CloseState};
+use crate::invalid_keys::InvalidKeys;
 use crate::output_buffer::OutputBuffer;
 use crate::pubsub::{PubSub, PushMessage};
 use crate::resp::PartialRequest;
 use crate::socket::Socket;
+use crate::tracking::Tracking;
 
 /// One client with its socket and buffers.
 #[derive(Debug)]
@@ -110,7 +112,11 @@ pub enum Delivery {
 #[derive(Default, Debug)]
 struct OwnMessages {
     messages: Vec<PushMessage>,
+    /// Clients that are to be told of keys, which concerns the running one, too.
+    told_later: Vec<(u64, InvalidKeys)>,
     bytes: u64,
+    /// There were more than it may leave unread.
+    overflowed: bool,
 }
 
 /// Clients may not run commands for a while (CLIENT PAUSE).
@@ -140,6 +146,8 @@ pub struct Clients {
     automatic_limit_bytes: u64,
     /// Who listens to what.
     pub pubsub: PubSub,
+    /// Who keeps which keys in a cache of its own.
+    pub tracking: Tracking,
     /// Clients that are shown each command.
     pub monitors: Vec<u64>,
     /// Slots that were sent messages in this turn.
@@ -165,6 +173,7 @@ impl Default for Clients {
             pause: None,
             automatic_limit_bytes: (machine_bytes / CLIENTS_MEMORY_PART).max(CLIENTS_LEAST_BYTES),
             pubsub: PubSub::default(),
+            tracking: Tracking::default(),
             monitors: Vec::new(),
             delivered: Vec::new(),
             offered: 0,
@@ -310,6 +319,7 @@ impl Clients {
             self.own.bytes += bytes;
             if too_much(self.own.bytes - bytes) || self.own.bytes > bounds.together_bytes {
                 self.own.messages = Vec::new();
+                self.own.overflowed = true;
                 return Delivery::TooMuch;
             }
             self.own.messages.push(message.clone());
@@ -352,7 +362,7 @@ impl Clients {
         std::mem::take(&mut self.delivered)
     }
 
-    /// Whether the client whose command is running was sent messages.
+    /// Whether the client whose command is running was sent messages, or may have to be.
     #[inline]
     pub fn has_own_messages(&self) -> bool {
         self.own.bytes > 0
@@ -361,7 +371,23 @@ impl Clients {
     /// What the client whose command is running was sent; `None` if it was too much.
     pub fn take_own_messages(&mut self) -> Option<Vec<PushMessage>> {
         let own = std::mem::take(&mut self.own);
-        (!own.messages.is_empty()).then_some(own.messages)
+        for (id, keys) in own.told_later {
+            self.tell_later(id, keys);
+        }
+        (!own.overflowed).then_some(own.messages)
+    }
+
+    /// Client `id` is to be told of keys when the command that is running has ended.
+    pub fn tell_later(&mut self, id: u64, keys: InvalidKeys) {
+        self.own.bytes += keys.memory_bytes() as u64;
+        self.own.told_later.push((id, keys));
+    }
+
+    /// Clients that are to be told of keys now that the command has ended.
+    pub fn take_told_later(&mut self) -> Vec<(u64, InvalidKeys)> {
+        let told = std::mem::take(&mut self.own.told_later);
+        self.own.bytes -= told.iter().map(|(_, keys)| keys.memory_bytes() as u64).sum::<u64>();
+        told
     }
 
     /// Client `id` is shown each command, or none any more.

@@ -7,6 +7,7 @@ use crate::client::{CloseState, CommandId, MultiState, ReplyMode};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::ExecutedCommand;
 use crate::eviction;
+use crate::invalidation;
 use crate::latency;
 use crate::log_writer::LOST;
 use crate::monitor;
@@ -101,6 +102,7 @@ pub fn run(registry: &Registry, found: Option<CommandId>, ctx: &mut Ctx<'_>) {
         apply_reply_mode(ctx, before, listens);
     }
     if ctx.server.clients.has_own_messages() {
+        invalidation::tell_running(ctx);
         ctx.take_own_messages();
     }
 }
@@ -135,6 +137,9 @@ fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
         multi.failed = true;
     }
     give_up_copy(ctx);
+    if ctx.server.clients.tracking.any() {
+        invalidation::end_choice(ctx);
+    }
     let line = error.line();
     ctx.reply.error(&line);
     ctx.server.stats.count_error(line.as_bytes());
@@ -287,6 +292,9 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     }
     if ctx.store.has_key_events() {
         notifications::tell(command, ctx);
+    }
+    if ctx.server.clients.tracking.any() {
+        invalidation::remember(command, ctx);
     }
     let mut failed = false;
     if let Err(error) = result {

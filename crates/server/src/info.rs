@@ -114,7 +114,8 @@ fn clients(source: &InfoSource<'_>, text: &mut InfoText) {
     // As in Redis, clients that CLIENT PAUSE holds up are blocked ones.
     text.field("blocked_clients", source.server.blocked.counted());
     text.field("total_blocking_keys", source.server.blocked.keys.len());
-    text.field("tracking_clients", 0);
+    text.field("tracking_clients", source.server.clients.tracking.len());
+    text.field("tracking_memory_bytes", source.server.clients.tracking.memory_bytes());
     text.field("paused_clients", source.server.blocked.len());
     text.field("woken_clients", source.server.blocked.woken);
     text.field("watching_clients", every().filter(|client| client.watch.keys > 0).count());
@@ -350,6 +351,10 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     ] {
         text.field(name, source.server.clients.pubsub.count(kind));
     }
+    let tracking = &source.server.clients.tracking;
+    text.field("tracking_total_keys", tracking.keys.len());
+    text.field("tracking_total_items", tracking.keys.items());
+    text.field("tracking_total_prefixes", tracking.prefix_count());
     // What stands where Redis forks: the cut.
     text.field("latest_fork_usec", source.store.save_stats().last_cut_ns / 1000);
     text.field("total_forks", 0);

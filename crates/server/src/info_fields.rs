@@ -37,6 +37,11 @@ pub const OWN: &[InfoField] = &[
         "paused_clients",
         "Clients that wait: for an element, for CLIENT PAUSE, for WAITAOF, for a large value.",
     ),
+    field(
+        CLIENTS,
+        "tracking_memory_bytes",
+        "Bytes that the server takes to know which keys clients have in caches of their own (CLIENT TRACKING).",
+    ),
     field(CLIENTS, "woken_clients", "Times that a client which waited was run again."),
     field(MEMORY, "arena_objects", "Objects in use in the arena."),
     field(MEMORY, "arena_committed_bytes", "Bytes from the arena's base to its end, free ones included."),
@@ -177,7 +182,8 @@ mod tests {
         pubsub_channels pubsub_patterns latest_fork_usec total_forks total_error_replies total_reads_processed \
         total_writes_processed client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections \
         acl_access_denied_auth acl_access_denied_cmd acl_access_denied_key acl_access_denied_channel role \
-        connected_slaves master_failover_state master_replid master_replid2 master_repl_offset second_repl_offset \
+        tracking_total_keys tracking_total_items tracking_total_prefixes connected_slaves master_failover_state \
+        master_replid master_replid2 master_repl_offset second_repl_offset \
         repl_backlog_active used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children cluster_enabled";
 
     /// The names that the source of INFO gives to its fields, where a name is a literal.

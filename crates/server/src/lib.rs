@@ -34,6 +34,8 @@ pub mod glob;
 pub mod hyperloglog;
 pub mod info;
 pub mod info_fields;
+pub mod invalid_keys;
+pub mod invalidation;
 pub mod key_spec;
 pub mod key_uses;
 pub mod latency;
@@ -65,6 +67,8 @@ pub mod state;
 pub mod stats;
 pub mod table;
 pub mod tls;
+pub mod tracked_keys;
+pub mod tracking;
 pub mod users;
 
 pub use compat::compat_markdown;

@@ -1,7 +1,8 @@
 //! Keyspace notifications: messages that tell what happened to which key (`notify-keyspace-events`).
 //!
 //! The store notes that a key was changed, went or expired; what that is called depends on the command, and stands here for all of
-//! them. Relies on the store to note each change once, and on `pubsub` to send the messages.
+//! them. Clients that keep keys in caches of their own are told of the same events (`invalidation`). Relies on the store to note each
+//! change once, and on `pubsub` to send the messages.
 
 use quire_store::{KeyEvent, KeyFate, Store};
 
@@ -10,6 +11,7 @@ use crate::ctx::Ctx;
 use crate::event_classes::{
     EVICTED, EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STREAM, STRING, ZSET,
 };
+use crate::invalidation;
 use crate::registry::Command;
 use crate::state::ServerState;
 
@@ -230,6 +232,12 @@ fn element_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 #[cold]
 pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
     let events = ctx.store.take_key_events();
+    if ctx.server.clients.tracking.any() {
+        invalidation::tell_changed(ctx.server, &events, ctx.client.id);
+    }
+    if !ctx.server.config.notify_keyspace_events.any() {
+        return;
+    }
     let expired = events.iter().enumerate().filter(|(_, event)| event.fate == KeyFate::Expired);
     let mut told: Vec<Told> = expired.map(|(index, _)| (EXPIRED, "expired", index)).collect();
     let changed = || events.iter().enumerate().filter(|(_, event)| event.fate != KeyFate::Expired);
@@ -253,6 +261,9 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
 #[cold]
 pub fn tell_gone(store: &mut Store, state: &mut ServerState) {
     let events = store.take_key_events();
+    if state.clients.tracking.any() {
+        invalidation::tell_changed(state, &events, 0);
+    }
     let gone = events.iter().enumerate().filter_map(|(index, event)| match event.fate {
         KeyFate::Expired => Some((EXPIRED, "expired", index)),
         KeyFate::Evicted => Some((EVICTED, "evicted", index)),

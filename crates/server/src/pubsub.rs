@@ -234,20 +234,30 @@ pub struct PushMessage {
 impl PushMessage {
     /// A message of these parts.
     pub fn new(parts: &[&[u8]]) -> Self {
+        Self::of_parts(parts, None)
+    }
+
+    /// A message of these parts and one more, which is no bulk string, as it is sent.
+    pub fn with_tail(parts: &[&[u8]], tail: &[u8]) -> Self {
+        Self::of_parts(parts, Some(tail))
+    }
+
+    fn of_parts(parts: &[&[u8]], tail: Option<&[u8]>) -> Self {
         let room: usize = parts.iter().map(|part| part.len() + 16).sum();
-        let mut bytes = Vec::with_capacity(room + 8);
+        let mut bytes = Vec::with_capacity(room + 8 + tail.map_or(0, <[u8]>::len));
         let mut digits = itoa::Buffer::new();
         let mut line = |marker: u8, number: usize, bytes: &mut Vec<u8>| {
             bytes.push(marker);
             bytes.extend_from_slice(digits.format(number).as_bytes());
             bytes.extend_from_slice(b"\r\n");
         };
-        line(b'*', parts.len(), &mut bytes);
+        line(b'*', parts.len() + usize::from(tail.is_some()), &mut bytes);
         for part in parts {
             line(b'$', part.len(), &mut bytes);
             bytes.extend_from_slice(part);
             bytes.extend_from_slice(b"\r\n");
         }
+        bytes.extend_from_slice(tail.unwrap_or_default());
         Self { bytes }
     }
 
@@ -305,5 +315,7 @@ mod tests {
         let message = PushMessage::new(&[b"message", b"c", b""]);
         assert_eq!(message.encoded(Protocol::Resp3), (b'>', b"3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n".as_slice()));
         assert_eq!(message.encoded(Protocol::Resp2), (b'*', b"3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n".as_slice()));
+        let message = PushMessage::with_tail(&[b"invalidate"], b"_\r\n");
+        assert_eq!(message.encoded(Protocol::Resp3), (b'>', b"2\r\n$10\r\ninvalidate\r\n_\r\n".as_slice()));
     }
 }

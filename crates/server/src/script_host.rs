@@ -12,11 +12,12 @@ use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptError, Script
 use crate::args::ArgRange;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::dispatch;
+use crate::invalidation;
 use crate::permission;
 use crate::registry::{Command, registry};
 use crate::resp::{Protocol, Reply};
 use crate::scripts::{self, RunningScript, SETRESP, ScriptDigest, ScriptFlags};
-use crate::table::{ADMIN, DENYOOM, NO_MULTI, NOSCRIPT, WRITE};
+use crate::table::{ADMIN, DENYOOM, NO_MULTI, NOSCRIPT, READONLY, WRITE};
 
 /// Memory of replies of commands that a script keeps between two of them.
 const KEPT_REPLY_BYTES: usize = 64 * 1024;
@@ -56,6 +57,8 @@ const TOO_LONG: &str = "ERR the arguments of the command are too long";
 struct CommandRunner<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
     rules: Rules,
+    /// What the script was called with.
+    keys: Args<'h>,
     reply: Reply,
     buffer: Vec<u8>,
     ranges: Vec<ArgRange>,
@@ -72,7 +75,7 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
     // What a command replies is for the script first, whose memory is bounded.
     reply.set_limit(usize::MAX);
     reply.set_protocol(Protocol::Resp2);
-    let mut host = CommandRunner { ctx, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
+    let mut host = CommandRunner { ctx, rules, keys: call.keys, reply, buffer: Vec::new(), ranges: Vec::new() };
     let result = interpreter.run(call.function, &mut host);
     let protocol = host.reply.protocol();
     ctx.server.scripts.running = None;
@@ -193,6 +196,9 @@ impl ScriptHost for CommandRunner<'_, '_> {
             running.wrote = true;
         }
         dispatch::call(command, &mut inner);
+        if inner.server.clients.tracking.any() && command.spec.has(READONLY) {
+            invalidation::remember_script(&mut inner, self.keys);
+        }
         let failed = self.reply.as_bytes().first() == Some(&b'-');
         CommandOutcome { failed, counted: failed, ends_script: false }
     }

@@ -242,9 +242,10 @@ impl ServerState {
         }
     }
 
-    /// What `maxmemory` limits: the data, and what clients hold.
+    /// What `maxmemory` limits: the data, what clients hold, and what is known of their caches.
     pub fn memory_bytes(&self, store: &Store) -> u64 {
-        store.arena().stats().allocated_bytes + self.clients.memory_bytes() as u64
+        let clients_bytes = self.clients.memory_bytes() + self.clients.tracking.memory_bytes();
+        store.arena().stats().allocated_bytes + clients_bytes as u64
     }
 
     /// The monotonic clock: milliseconds since the start.
@@ -273,6 +274,11 @@ impl ServerState {
     /// Whether deleted data is not freed little by little: in a clone that takes no writes that would only make pages its own.
     pub fn holds_deleted(&self) -> bool {
         self.config.read_only && self.saves.restored.clone_of.is_some()
+    }
+
+    /// Whether what happens to keys is of interest to clients.
+    pub fn wants_key_events(&self) -> bool {
+        self.config.notify_keyspace_events.any() || self.clients.tracking.any()
     }
 
     /// True when a command may not run now because clients are paused.

@@ -71,9 +71,11 @@ impl Events {
         }
     }
 
-    /// Says whether what happens is noted; what was noted so far is forgotten.
+    /// Says whether what happens is noted; what was noted so far is forgotten when it is no longer.
     pub(crate) fn set_noting(&mut self, noting: bool) {
-        self.noted = noting.then(Vec::new);
+        if noting != self.noted.is_some() {
+            self.noted = noting.then(Vec::new);
+        }
     }
 
     /// Whether anything was noted since the last call of [`Events::take_noted`].

@@ -53,7 +53,8 @@ pub fn setinfo(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// CLIENT INFO
 pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let line = ctx.client.describe(ctx.server.clock_ms()) + "\n";
+    let tracking = ctx.server.clients.tracking.of(ctx.client.id);
+    let line = ctx.client.describe(ctx.server.clock_ms(), tracking) + "\n";
     ctx.reply.verbatim("txt", line.as_bytes());
     Ok(())
 }
@@ -78,7 +79,7 @@ pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let mut lines: Vec<(u64, String)> = every_client(ctx)
         .filter(|client| ids.as_ref().is_none_or(|ids| ids.contains(&client.id)))
         .filter(|client| class.is_none_or(|class| class == Some(client.class())))
-        .map(|client| (client.id, client.describe(now_ms)))
+        .map(|client| (client.id, client.describe(now_ms, ctx.server.clients.tracking.of(client.id))))
         .collect();
     lines.sort_unstable_by_key(|(id, _)| *id);
     let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();

@@ -70,6 +70,9 @@ pub fn reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     client.options.no_touch = false;
     client.options.monitors = false;
     ctx.server.clients.set_monitoring(client.id, false);
+    if ctx.server.clients.tracking.end(client.id) {
+        ctx.store.set_noting_key_events(ctx.server.wants_key_events());
+    }
     client.login = ctx.server.clients.acl.first_login();
     ctx.store.set_touching(true);
     ctx.reply.set_protocol(Protocol::Resp2);

@@ -3,6 +3,7 @@
 use quire_store::DbId;
 
 use crate::ctx::{CmdError, Ctx};
+use crate::invalidation;
 
 const NOT_AN_INT: CmdError =
     CmdError::fixed("ERR value is out of range, value must between -2147483648 and 2147483647");
@@ -53,10 +54,18 @@ fn check_mode(ctx: &Ctx<'_>) -> Result<(), CmdError> {
     }
 }
 
+/// Clients that keep keys in caches of their own do not know of which database they are.
+fn tell_flushed(ctx: &mut Ctx<'_>) {
+    if ctx.server.clients.tracking.any() {
+        invalidation::tell_all_changed(ctx.server);
+    }
+}
+
 /// FLUSHDB [ASYNC | SYNC]
 pub fn flushdb(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     check_mode(ctx)?;
     ctx.store.flush(ctx.client.db)?;
+    tell_flushed(ctx);
     ctx.reply.ok();
     Ok(())
 }
@@ -65,6 +74,7 @@ pub fn flushdb(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn flushall(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     check_mode(ctx)?;
     ctx.store.flush_all()?;
+    tell_flushed(ctx);
     ctx.reply.ok();
     Ok(())
 }

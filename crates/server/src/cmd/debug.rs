@@ -10,6 +10,7 @@ use crate::cmd::debug_protocol;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch::refuse_write;
 use crate::effects::EffectWord;
+use crate::invalidation;
 use crate::table::WRITE;
 use crate::{persistence, saving};
 
@@ -207,6 +208,9 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.server.blocked.keys.await_all(ctx.store);
     ctx.server.saves.restored = restored;
     ctx.server.saves.changes_at_last_save = ctx.store.changes();
+    if ctx.server.clients.tracking.any() {
+        invalidation::tell_all_changed(ctx.server);
+    }
     // What they watched is gone with the old store.
     for (_, connection) in ctx.server.clients.iter_mut() {
         connection.client.watch.touched |= connection.client.watch.keys > 0;
@@ -223,7 +227,7 @@ fn tell_store(ctx: &mut Ctx<'_>) {
     ctx.store.set_now_ms(ctx.server.clock.unix_ms);
     // The image has all that was logged before it.
     ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
-    ctx.store.set_noting_key_events(ctx.server.config.notify_keyspace_events.any());
+    ctx.store.set_noting_key_events(ctx.server.wants_key_events());
     // The client that reloads may be the one that has paused all others.
     ctx.store.set_holding_expired(ctx.server.holds_expired());
     ctx.store.set_touching(!ctx.client.options.no_touch);

@@ -44,6 +44,7 @@ pub mod stream_reads;
 mod stream_words;
 pub mod streams;
 pub mod strings;
+pub mod tracking;
 pub mod transactions;
 pub mod wait;
 pub mod zset_algebra;

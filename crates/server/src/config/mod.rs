@@ -135,6 +135,8 @@ pub struct Config {
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
+    /// Keys of which it is known that clients may have them in caches of their own; 0 is no limit.
+    pub tracking_table_max_keys: u64,
     /// Which events of keys are told (publish/subscribe).
     pub notify_keyspace_events: NotifyClasses,
     pub loglevel: LogLevel,
@@ -209,6 +211,7 @@ impl Config {
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,
+            tracking_table_max_keys: 0,
             notify_keyspace_events: NotifyClasses::default(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),

@@ -393,6 +393,16 @@ static OWN: &[Directive] = &[
         "Milliseconds from which an event is recorded; 0 means never.",
         latency_threshold_ms
     ),
+    integer!(
+        "tracking-table-max-keys",
+        "1000000",
+        MUTABLE,
+        0,
+        i64::MAX,
+        "Keys that the server remembers for clients that track what they read (CLIENT TRACKING); 0 means no limit. Beyond it, and beyond a \
+         quarter of maxmemory-clients, random ones are told to have changed.",
+        tracking_table_max_keys
+    ),
     directive!(
         "notify-keyspace-events",
         "",

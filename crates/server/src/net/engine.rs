@@ -13,6 +13,7 @@ use super::signals::Signals;
 use super::worker::Worker;
 use crate::blocked::WakeEvent;
 use crate::clients::Slot;
+use crate::invalidation;
 use crate::log_control;
 use crate::metrics::gather;
 use crate::persistence;
@@ -182,6 +183,7 @@ impl Engine {
     fn has_unfinished(&self) -> bool {
         !(self.again.is_empty() && self.write_again.is_empty())
             || self.worker.state.clients.has_delivered()
+            || self.worker.state.clients.tracking.has_pending()
             || !self.accept_again.is_empty()
             || self.worker.state.blocked.awaits(WakeEvent::TurnBegins)
     }
@@ -198,6 +200,9 @@ impl Engine {
         }
         if self.copy_got_on() {
             self.announce_copies();
+        }
+        if self.worker.state.clients.tracking.has_pending() {
+            invalidation::broadcast(&mut self.worker.state);
         }
         // A client that has read its messages may go on, and write.
         self.send_messages();

@@ -206,6 +206,9 @@ impl Engine {
         }
         self.worker.state.clients.pubsub.unsubscribe_all(client.id, &mut client.subscriptions);
         self.worker.state.clients.set_monitoring(client.id, false);
+        if self.worker.state.clients.tracking.end(client.id) {
+            self.worker.store.set_noting_key_events(self.worker.state.wants_key_events());
+        }
         if let Some(entry) = connection.entry.take() {
             self.worker.state.blocked.leave(client.id, entry);
         }

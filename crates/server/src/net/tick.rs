@@ -9,6 +9,7 @@ use super::engine::Engine;
 use crate::client::ClientClass;
 use crate::clients::Slot;
 use crate::eviction;
+use crate::invalidation;
 use crate::notifications;
 use crate::persistence;
 
@@ -88,6 +89,7 @@ impl Engine {
             notifications::tell_gone(store, &mut self.worker.state);
         }
         more |= eviction::step(store, &mut self.worker.state);
+        more |= invalidation::step(&mut self.worker.state);
         match store.copy_step(COPY_BUDGET) {
             Ok(step) => more |= step == CopyStep::More,
             Err(error) => tracing::error!(%error, "cannot copy a key"),

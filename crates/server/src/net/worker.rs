@@ -54,7 +54,7 @@ pub(super) struct Worker {
 impl Worker {
     pub fn new(mut store: Store, state: ServerState, registry: &'static Registry) -> Self {
         store.set_holding_expired(state.holds_expired());
-        store.set_noting_key_events(state.config.notify_keyspace_events.any());
+        store.set_noting_key_events(state.wants_key_events());
         store.set_access_counting(state.config.maxmemory.access_counting());
         Self {
             store,

@@ -1,7 +1,7 @@
 //! Specifications of the connection commands.
 
 use crate::cmd::introspect::help;
-use crate::cmd::{clients, connection};
+use crate::cmd::{clients, connection, tracking};
 use crate::table::*;
 
 const HANDSHAKE: Flags = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY;
@@ -57,10 +57,19 @@ static HELLO: &[Arg] = &[Arg::block(
 .optional()];
 
 static CLIENT: &[CommandSpec] = &[
+    CommandSpec::new("caching", 3, tracking::caching)
+        .flags(QUIET)
+        .group(CommandGroup::Connection, "6.0.0", O_1)
+        .summary("Says whether the server is to track the keys of the next request.")
+        .args(&[Arg::one_of("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])]),
     CommandSpec::new("getname", 2, clients::getname)
         .flags(QUIET)
         .group(CommandGroup::Connection, "2.6.9", O_1)
         .summary("Tells the connection's name."),
+    CommandSpec::new("getredir", 2, tracking::getredir)
+        .flags(QUIET)
+        .group(CommandGroup::Connection, "6.0.0", O_1)
+        .summary("Tells which client is told in the connection's place of keys that have changed."),
     CommandSpec::new("help", 2, help)
         .flags(LOADING | STALE)
         .group(CommandGroup::Connection, "5.0.0", O_1)
@@ -131,6 +140,16 @@ static CLIENT: &[CommandSpec] = &[
         .group(CommandGroup::Connection, "2.6.9", O_1)
         .summary("Names the connection.")
         .args(&[Arg::string("connection-name")]),
+    CommandSpec::new("tracking", -3, tracking::tracking)
+        .flags(QUIET)
+        .group(CommandGroup::Connection, "6.0.0", "O(1). Some options may introduce additional complexity.")
+        .summary("Chooses whether the connection is told when keys change that it keeps in a cache of its own.")
+        .args(TRACKING)
+        .differs("Of prefixes that overlap one another none is taken, whichever they are; keys that leave the server's table are told with NOLOOP, too."),
+    CommandSpec::new("trackinginfo", 2, tracking::trackinginfo)
+        .flags(QUIET)
+        .group(CommandGroup::Connection, "6.2.0", O_1)
+        .summary("Tells what the connection has asked for with CLIENT TRACKING."),
     CommandSpec::new("unblock", -3, clients::unblock)
         .flags(ADMIN | QUIET)
         .group(CommandGroup::Connection, "5.0.0", "O(log N) where N is the number of client connections")
@@ -143,6 +162,16 @@ static CLIENT: &[CommandSpec] = &[
         .flags(ADMIN | QUIET)
         .group(CommandGroup::Connection, "6.2.0", O_N_CLIENTS)
         .summary("Lets paused clients go on."),
+];
+
+static TRACKING: &[Arg] = &[
+    Arg::one_of("status", &[Arg::word("on", "ON"), Arg::word("off", "OFF")]),
+    Arg::int("client-id").token("REDIRECT").optional(),
+    Arg::string("prefix").token("PREFIX").optional().multiple_token(),
+    Arg::word("BCAST", "BCAST").optional(),
+    Arg::word("OPTIN", "OPTIN").optional(),
+    Arg::word("OPTOUT", "OPTOUT").optional(),
+    Arg::word("NOLOOP", "NOLOOP").optional(),
 ];
 
 static ON_OFF: &[Arg] = &[Arg::one_of("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])];
