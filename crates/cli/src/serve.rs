@@ -33,6 +33,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             "this logfile of the configuration is the original's, so the clone logs to standard error; give it a --logfile of its own"
         );
     }
+    if !config.without_effect.is_empty() {
+        let directives = config.without_effect.join(" ");
+        tracing::info!(directives, "these directives of the configuration file change nothing here");
+    }
     // Before an original is asked for a save, and before all data is read.
     Pidfile::check(&config.pidfile)?;
     let wanted = CloneRequest::find(matches)?;

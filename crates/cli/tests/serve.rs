@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 
-use common::{complaint, quire, run, serve};
+use common::{complaint, quire, run, serve, serve_to};
 
 #[test]
 fn the_banner_says_how_to_connect_and_what_was_restored() {
@@ -53,6 +53,63 @@ fn the_server_outlives_its_terminal() {
     let server = serve(dir.path(), &["--save", ""]);
     server.signal("HUP");
     assert_eq!(server.call("SET a 1"), "+OK\r\n");
+}
+
+#[test]
+fn a_logfile_that_was_moved_away_is_opened_anew_at_sighup() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, moved) = (dir.path().join("log"), dir.path().join("log.1"));
+    let mut server = serve(dir.path(), &["--save", "", "--logfile", log.to_str().unwrap()]);
+    std::fs::rename(&log, &moved).unwrap();
+    assert_eq!(server.call("SAVE"), "+OK\r\n");
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    assert!(!log.exists() && read(&moved).contains("ready to accept"), "lines go to the file that is open");
+    server.signal("HUP");
+    common::eventually("the file is opened anew", || read(&log).contains("opened anew"));
+    server.signal("TERM");
+    assert!(server.ended().success());
+    assert!(read(&log).contains("goodbye") && !read(&moved).contains("goodbye"));
+}
+
+/// A file in the shape of those that distributions install.
+fn redis_conf(dir: &std::path::Path) -> String {
+    let dir = dir.display();
+    format!(
+        "# comment\nbind 127.0.0.1 -::1\nprotected-mode yes\nport 0\ntcp-backlog 511\ndaemonize yes\n\
+         pidfile {dir}/redis.pid\nlogfile {dir}/log\ndatabases 16\nalways-show-logo no\nset-proc-title yes\n\
+         proc-title-template \"{{title}} {{listen-addr}} {{server-mode}}\"\nrdbcompression yes\nrdbchecksum yes\ndbfilename dump.rdb\n\
+         rdb-del-sync-files no\ndir {dir}\nreplica-serve-stale-data yes\nrepl-diskless-sync-delay 5\nreplica-lazy-flush no\n\
+         lazyfree-lazy-user-flush no\noom-score-adj-values 0 200 800\nappendonly no\nappendfilename \"appendonly.aof\"\n\
+         auto-aof-rewrite-min-size 64mb\nnotify-keyspace-events \"\"\nhash-max-listpack-entries 512\nlist-max-listpack-size -2\n\
+         client-output-buffer-limit normal 0 0 0\nclient-output-buffer-limit replica 256mb 64mb 60\nactiverehashing yes\n\
+         client-output-buffer-limit pubsub 32mb 8mb 60\njemalloc-bg-thread yes\n"
+    )
+}
+
+#[test]
+fn the_configuration_of_a_distributions_redis_starts_the_server_and_a_line_names_what_it_leaves_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("redis.conf");
+    std::fs::write(&file, redis_conf(dir.path())).unwrap();
+    let mut server = serve_to(&[file.to_str().unwrap()], std::process::Stdio::null());
+    assert_eq!(server.call("CONFIG GET hash-max-listpack-entries"), "*2\r\n$25\r\nhash-max-listpack-entries\r\n$3\r\n512\r\n");
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("change nothing here")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    for name in ["daemonize", "jemalloc-bg-thread", "proc-title-template", "rdbcompression", "repl-diskless-sync-delay"] {
+        assert!(lines[0].contains(name), "{name}: {}", lines[0]);
+    }
+    assert!(!lines[0].contains("tcp-backlog"), "{}", lines[0]);
+    server.signal("TERM");
+    assert!(server.ended().success());
+    let asks = redis_conf(dir.path()) + "cluster-enabled yes\nreplicaof 127.0.0.1 6379\n";
+    let at = asks.lines().count();
+    std::fs::write(&file, asks).unwrap();
+    let refused = run(&["serve", file.to_str().unwrap()]);
+    let told = complaint(&refused);
+    for part in [format!("line {}: cluster-enabled", at - 1), format!("line {at}: replicaof")] {
+        assert!(!refused.status.success() && told.contains(&part), "{part}: {told}");
+    }
 }
 
 #[test]

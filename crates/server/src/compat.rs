@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::COMPATIBLE_VERSION;
+use crate::config::foreign::names_without_effect;
 use crate::config::table::directives;
 use crate::registry::{Command, Registry};
 use crate::specs;
@@ -73,6 +74,14 @@ fn directive_table(text: &mut String) {
         let set = if directive.mutable { "yes" } else { "" };
         let _ = writeln!(text, "| {name} | `{}` | {set} | {} |", directive.default, directive.doc);
     }
+    let names: Vec<String> = names_without_effect().map(|name| format!("`{name}`")).collect();
+    let _ = write!(
+        text,
+        "\nA configuration file may have these directives of Redis and Valkey, too, which change nothing here (the log names those that it \
+         has): {}; `daemonize yes`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other \
+         users or names of commands, or for OpenSSL's ciphers are refused, all in one message.\n",
+        names.join(", ")
+    );
 }
 
 #[cfg(test)]
@@ -82,7 +91,7 @@ mod tests {
     #[test]
     fn the_page_names_commands_and_directives() {
         let text = compat_markdown();
-        for wanted in ["`CONFIG GET", "`PING", "`checkpoint-max-extra-memory`"] {
+        for wanted in ["`CONFIG GET", "`PING", "`checkpoint-max-extra-memory`", "`repl-*`"] {
             assert!(text.contains(wanted), "{wanted}");
         }
     }

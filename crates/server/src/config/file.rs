@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::foreign::{self, ForeignDirective};
 use super::{Config, ConfigError, acl, table};
 use crate::file_replacement;
 use crate::resp::inline;
@@ -14,17 +15,38 @@ use crate::resp::inline;
 /// Files that may include each other in a chain.
 const MAX_DEPTH: usize = 8;
 
+/// What a file and those that it includes have said besides settings.
+#[derive(Default)]
+struct Reading {
+    /// It has had a `save` line.
+    has_save: bool,
+    /// Directives that change nothing here.
+    without_effect: BTreeSet<String>,
+    /// Lines that would promise what is not kept, each with its place and the reason.
+    refused: Vec<String>,
+}
+
 impl Config {
     /// Takes the settings of a file.
     pub fn apply_file(&mut self, path: &Path) -> Result<(), ConfigError> {
-        read(self, path, 0, &mut BTreeSet::new())?;
+        let mut reading = Reading::default();
+        read(self, path, 0, &mut reading)?;
+        self.end_reading(reading)?;
         self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         Ok(())
     }
 
     /// Takes the settings of a file's text; `name` is for messages.
     pub fn apply_text(&mut self, text: &[u8], name: &str) -> Result<(), ConfigError> {
-        apply(self, text, Path::new(name), MAX_DEPTH, &mut BTreeSet::new())
+        let mut reading = Reading::default();
+        apply(self, text, Path::new(name), MAX_DEPTH, &mut reading)?;
+        self.end_reading(reading)
+    }
+
+    /// All lines that are refused are told together.
+    fn end_reading(&mut self, reading: Reading) -> Result<(), ConfigError> {
+        self.without_effect = reading.without_effect.into_iter().collect();
+        if reading.refused.is_empty() { Ok(()) } else { Err(ConfigError::Refused { lines: reading.refused }) }
     }
 
     /// Writes the current settings into a file, as [`Config::rewritten`] has it. The file is durable when this returns.
@@ -123,10 +145,10 @@ fn directive_line(config: &Config, directive: &table::Directive) -> Vec<u8> {
     line
 }
 
-fn read(config: &mut Config, path: &Path, depth: usize, seen: &mut BTreeSet<&'static str>) -> Result<(), ConfigError> {
+fn read(config: &mut Config, path: &Path, depth: usize, reading: &mut Reading) -> Result<(), ConfigError> {
     let text = std::fs::read(path)
         .map_err(|error| ConfigError::File { file: path.display().to_string(), reason: error.to_string() })?;
-    apply(config, &text, path, depth, seen)
+    apply(config, &text, path, depth, reading)
 }
 
 fn apply(
@@ -134,7 +156,7 @@ fn apply(
     text: &[u8],
     path: &Path,
     depth: usize,
-    seen: &mut BTreeSet<&'static str>,
+    reading: &mut Reading,
 ) -> Result<(), ConfigError> {
     for (index, line) in lines_of(text).enumerate() {
         let failed = |reason: String| ConfigError::Line { file: path.display().to_string(), line: index + 1, reason };
@@ -156,7 +178,7 @@ fn apply(
                 return Err(failed("too many files include each other".to_owned()));
             }
             let included = Path::new(OsStr::from_bytes(&values[0]));
-            read(config, &path.parent().unwrap_or(Path::new(".")).join(included), depth + 1, seen)?;
+            read(config, &path.parent().unwrap_or(Path::new(".")).join(included), depth + 1, reading)?;
             continue;
         }
         if name.eq_ignore_ascii_case(acl::USER) {
@@ -165,12 +187,35 @@ fn apply(
         }
         let mut value = values.join(&b' ');
         // Several save lines add up, the first one replaces the default.
-        if name.eq_ignore_ascii_case("save") && !value.is_empty() && !seen.insert("save") {
+        if name.eq_ignore_ascii_case("save") && !value.is_empty() && std::mem::replace(&mut reading.has_save, true) {
             value = [super::value::save_rules_text(&config.save).as_bytes(), b" ", &value].concat();
+        }
+        match foreign_line(&name.to_ascii_lowercase(), &String::from_utf8_lossy(&value)) {
+            Some(ForeignDirective::NoEffect) => {
+                reading.without_effect.insert(name.to_ascii_lowercase());
+                continue;
+            }
+            Some(ForeignDirective::Refused(reason)) => {
+                let (file, line) = (path.display(), index + 1);
+                // The rest of the line may hold a password.
+                reading.refused.push(format!("{file}, line {line}: {} ({reason})", name.to_ascii_lowercase()));
+                continue;
+            }
+            None => {}
         }
         config.set_bytes(&name, &value).map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
+}
+
+/// What is done with a line that the table of directives does not decide.
+fn foreign_line(name: &str, value: &str) -> Option<ForeignDirective> {
+    match table::find(name) {
+        None => foreign::find(name, value),
+        Some(directive) => {
+            foreign::is_taken_as_default(directive.name, value).then_some(ForeignDirective::NoEffect)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +242,41 @@ mod tests {
         assert_eq!(error.to_string(), "x.conf, line 2: unknown directive 'prot'; did you mean 'port'?");
         assert!(Config::default().apply_text(b"port\n", "x.conf").unwrap_err().to_string().contains("no value"));
         assert!(Config::default().apply_text(b"port \"1\n", "x.conf").unwrap_err().to_string().contains("quotes"));
+    }
+
+    #[test]
+    fn directives_that_change_nothing_here_are_taken_and_named() {
+        let mut config = Config::default();
+        let text = "daemonize yes\nsupervised systemd\nport 7000\nRepl-Diskless-Sync yes\nrdbchecksum yes\nrdbchecksum no\n\
+                    cluster-enabled no\nio-threads 4\n# loadmodule x.so\n";
+        config.apply_text(text.as_bytes(), "redis.conf").unwrap();
+        assert_eq!((config.port, config.io_threads), (7000, 1));
+        let named = ["cluster-enabled", "daemonize", "io-threads", "rdbchecksum", "repl-diskless-sync", "supervised"];
+        assert_eq!(config.without_effect, named);
+        // CONFIG REWRITE keeps the lines that it does not know.
+        let again = String::from_utf8(config.rewritten(text.as_bytes())).unwrap();
+        assert!(again.contains("rdbchecksum no\n") && again.contains("Repl-Diskless-Sync yes\n"), "{again}");
+        config.apply_text(b"port 7001\n", "quire.conf").unwrap();
+        assert!(config.without_effect.is_empty());
+    }
+
+    #[test]
+    fn lines_that_promise_what_is_not_kept_are_refused_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a.conf"), dir.path().join("b.conf"));
+        std::fs::write(&a, "port 7000\ncluster-enabled yes\ninclude b.conf\nuser x on >secret\n").unwrap();
+        std::fs::write(&b, "\nloadmodule /x.so word\nreplicaof 10.0.0.1 6379\n").unwrap();
+        let error = Config::default().apply_file(&a).unwrap_err().to_string();
+        let (a, b) = (a.display(), b.display());
+        let expected = [
+            format!("{a}, line 2: cluster-enabled (there is no cluster)"),
+            format!("{b}, line 2: loadmodule (there are no modules)"),
+            format!("{b}, line 3: replicaof (there is no replication)"),
+            format!("{a}, line 4: user (there are no users but default)"),
+        ];
+        assert_eq!(error, format!("these lines ask for what this server does not do; remove them to start without it: {}", expected.join("; ")));
+        // A line that can't be read is told first.
+        assert!(Config::default().apply_text(b"loadmodule x\nprot 1\n", "x").unwrap_err().to_string().contains("prot"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::event_classes::NotifyClasses;
 mod acl;
 pub mod directive;
 pub mod file;
+pub mod foreign;
 mod maxmemory;
 mod metrics;
 mod scripts;
@@ -54,6 +55,12 @@ pub enum ConfigError {
         line: usize,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A configuration file asks for what the server does not do.
+    #[error("these lines ask for what this server does not do; remove them to start without it: {}", .lines.join("; "))]
+    Refused {
+        /// Place, directive and reason of each.
+        lines: Vec<String>,
     },
     /// A configuration file cannot be read.
     #[error("cannot read the configuration file {file}: {reason}")]
@@ -147,6 +154,8 @@ pub struct Config {
     pub pidfile: String,
     /// The file that it was read from, for CONFIG REWRITE.
     pub file: Option<PathBuf>,
+    /// Directives of that file that change nothing here.
+    pub without_effect: Vec<String>,
 }
 
 impl Default for Config {
@@ -220,6 +229,7 @@ impl Config {
             enable_protected_configs: String::new(),
             pidfile: String::new(),
             file: None,
+            without_effect: Vec::new(),
         }
     }
 

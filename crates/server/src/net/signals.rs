@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT: the first asks the loop to end, a second SIGINT leaves at once. SIGHUP does nothing: the server
-//! outlives its terminal.
+//! SIGTERM and SIGINT: the first asks the loop to end, a second SIGINT leaves at once. SIGHUP does nothing here: the server
+//! outlives its terminal. (The program around it may open its logfile anew.)
 
 use std::io::{self, Read};
 use std::sync::Arc;
