@@ -229,7 +229,6 @@ DIRECTED = {
         (1, *INFO),
         (1, "EXEC"),
         (2, "EVAL", "return redis.call('client', 'tracking', 'on')", "0"),
-        (2, "COMMAND", "INFO", "client|tracking", "client|caching", "client|getredir", "client|trackinginfo"),
         (2, "CONFIG", "GET", "tracking-table-max-keys"),
         (2, "CONFIG", "SET", "tracking-table-max-keys", "-1"),
         (2, "CONFIG", "SET", "tracking-table-max-keys", "x"),
@@ -247,6 +246,9 @@ class Side:
         if resp3:
             for client in self.clients:
                 client.call("HELLO", "3")
+        # Redis keeps what clients may have when none tracks any more, so one always does.
+        self.keeper = Connection(port)
+        self.keeper.call(*ON, "OPTIN")
         self.queueing = set()
 
     def step(self, client, words):
@@ -254,7 +256,9 @@ class Side:
         words = [str(self.ids[int(word[1:])]) if word[:1] == "@" else word for word in words]
         connection = self.clients[client]
         connection.send(harness.Raw.encode(*words))
-        said = [(client, self.named(connection.reply().raw))]
+        asks = words[0] == "CLIENT" and words[1] in ("GETREDIR", "TRACKINGINFO")
+        raw = connection.reply().raw
+        said = [(client, self.named(raw) if asks else raw)]
         if words[0] in ("MULTI", "EXEC"):
             (self.queueing.add if words[0] == "MULTI" else self.queueing.discard)(client)
         if words[0] == "QUIT":
@@ -266,17 +270,17 @@ class Side:
                 continue
             connection.send(harness.Raw.encode("PING", END))
             while (raw := connection.reply().raw) not in ENDS:
-                said.append((index, self.named(raw)))
+                said.append((index, self.named(raw) if b"tracking-redir-broken" in raw else raw))
         return said
 
     def named(self, raw):
         """The connections' numbers, which differ between the servers, by their places."""
         for place, number in enumerate(self.ids):
-            raw = raw.replace(b":%d\r\n" % number, b":@%d\r\n" % place) if number > 2 else raw
+            raw = raw.replace(b":%d\r\n" % number, b":@%d\r\n" % place)
         return raw
 
     def close(self):
-        for client in filter(None, self.clients):
+        for client in filter(None, [*self.clients, self.keeper]):
             client.close()
 
 
@@ -315,7 +319,7 @@ def random_steps(options):
                 ("MGET", key, other),
                 ("EXISTS", key, other),
                 ("STRLEN", key),
-                ("TTL", key),
+                ("TYPE", key),
                 ("SET", key, "1"),
                 ("SET", key, "1"),
                 ("MSET", key, "1", other, "2"),
@@ -355,6 +359,7 @@ def figures(_):
     told = []
     for server in SERVERS:
         clients = [Connection(server.port) for _ in range(3)]
+        clients[0].call("FLUSHALL")
         clients[0].call(*ON)
         clients[1].call(*ON, "BCAST", "PREFIX", "a", "PREFIX", "b")
         clients[0].call("MGET", "a", "b", "c")

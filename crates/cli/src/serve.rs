@@ -10,7 +10,7 @@ use quire_server::clone_origin::CloneOrigin;
 use quire_server::cloning;
 use quire_server::config::{Config, table};
 use quire_server::lock_file::{self, SharedLock};
-use quire_server::net::{Server, ServerError};
+use quire_server::net::{LoadingServer, ServerError};
 use quire_server::saving;
 use quire_server::state::ServerHooks;
 use quire_sys::thread;
@@ -33,8 +33,8 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             "this logfile of the configuration is the original's, so the clone logs to standard error; give it a --logfile of its own"
         );
     }
-    if !config.without_effect.is_empty() {
-        let directives = config.without_effect.join(" ");
+    if !config.file.without_effect.is_empty() {
+        let directives = config.file.without_effect.join(" ");
         tracing::info!(directives, "these directives of the configuration file change nothing here");
     }
     // Before an original is asked for a save, and before all data is read.
@@ -44,20 +44,26 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         run_behind_others(config.clone_nice);
     }
     let image_lock = prepare_place(&mut config, wanted.as_ref().map(|wanted| &wanted.origin))?;
-    let opened = match &wanted {
-        Some(wanted) => cloning::open(&config, wanted.origin.clone()),
-        None => saving::open(&config),
+    let shown = config.clone();
+    let hooks = ServerHooks {
+        set_log_level: Some(set_log_level),
+        image_lock,
+        // Nothing is to be done before the end: the data is where it was.
+        leave_loading: Some(Box::new(|| std::process::exit(0))),
+        ..ServerHooks::default()
     };
-    let (store, restored) = opened.map_err(anyhow::Error::msg)?;
-    if let Some(wanted) = wanted {
-        wanted.check(&restored)?;
-    }
-    let (shown, data) = (config.clone(), restored.clone());
-    let hooks = ServerHooks { set_log_level: Some(set_log_level), image_lock, ..ServerHooks::default() };
+    let mut loading = LoadingServer::open(config, hooks).map_err(advised)?;
+    loading.watch_signals()?;
+    let server = loading.load(|config, progress| {
+        let Some(wanted) = wanted else { return saving::open_telling(config, progress) };
+        let (store, restored) = cloning::open(config, wanted.origin.clone())?;
+        wanted.check(&restored).map_err(|error| format!("{error:#}"))?;
+        Ok((store, restored))
+    });
     // If it panicked there is nothing to lose but time.
     let _ = prefault.join();
-    let mut server = Server::start(config, store, restored, hooks).map_err(advised)?;
-    server.watch_signals()?;
+    let server = server.map_err(advised)?;
+    let data = server.restored().clone();
     // Not before it is sure that this server runs: the file may be that of one which uses the same settings.
     let pidfile = Pidfile::write(&shown.pidfile)?;
     let text = banner::text(&shown, &data, server.brought_back());
@@ -151,7 +157,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(Config, Option<String>)> {
         if is_clone {
             // It may be the original's: CONFIG REWRITE must not write the clone's settings into it, and what leads to the original must not
             // lead to the clone.
-            config.file = None;
+            config.file.path = None;
             config.pidfile.clear();
             config.unixsocket.clear();
             // Lines of both in one file could not be told apart.

@@ -91,12 +91,16 @@ fn the_configuration_of_a_distributions_redis_starts_the_server_and_a_line_names
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("redis.conf");
     std::fs::write(&file, redis_conf(dir.path())).unwrap();
-    let mut server = serve_to(&[file.to_str().unwrap()], std::process::Stdio::null());
-    assert_eq!(server.call("CONFIG GET hash-max-listpack-entries"), "*2\r\n$25\r\nhash-max-listpack-entries\r\n$3\r\n512\r\n");
+    let mut server = serve_to(&["--", file.to_str().unwrap()], std::process::Stdio::null());
+    assert_eq!(
+        server.call("CONFIG GET hash-max-listpack-entries"),
+        "*2\r\n$25\r\nhash-max-listpack-entries\r\n$3\r\n512\r\n"
+    );
     let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("change nothing here")).collect();
     assert_eq!(lines.len(), 1, "{log}");
-    for name in ["daemonize", "jemalloc-bg-thread", "proc-title-template", "rdbcompression", "repl-diskless-sync-delay"] {
+    for name in ["daemonize", "jemalloc-bg-thread", "proc-title-template", "rdbcompression", "repl-diskless-sync-delay"]
+    {
         assert!(lines[0].contains(name), "{name}: {}", lines[0]);
     }
     assert!(!lines[0].contains("tcp-backlog"), "{}", lines[0]);
@@ -109,6 +113,33 @@ fn the_configuration_of_a_distributions_redis_starts_the_server_and_a_line_names
     let told = complaint(&refused);
     for part in [format!("line {}: cluster-enabled", at - 1), format!("line {at}: replicaof")] {
         assert!(!refused.status.success() && told.contains(&part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn while_the_data_is_loaded_clients_are_told_so_and_the_server_can_be_ended() {
+    for how in ["TERM", "SHUTDOWN NOSAVE", "SHUTDOWN"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, socket) = (dir.path().join("dump.rdb"), dir.path().join("sock"));
+        // As long as no other program writes into it, opening it does not come to an end.
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let mut command = quire(&["serve", "--port", "0", "--dir", dir.path().to_str().unwrap(), "--unixsocket"]);
+        let mut child = command.arg(&socket).stdout(std::process::Stdio::null()).spawn().unwrap();
+        common::eventually("it listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        stream.write_all(b"GET a\r\nPING\r\nECHO here\r\n").unwrap();
+        let told = "-LOADING Redis is loading the dataset in memory\r\n".repeat(2) + "$4\r\nhere\r\n";
+        let mut answer = vec![0; told.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8(answer).unwrap(), told);
+        if how == "TERM" {
+            let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+            assert!(sent.success());
+        } else {
+            stream.write_all(format!("{how}\r\n").as_bytes()).unwrap();
+        }
+        assert!(child.wait().unwrap().success(), "{how}");
+        assert!(!dir.path().join("dump.quire").exists() && !socket.exists(), "{how}");
     }
 }
 

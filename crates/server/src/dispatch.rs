@@ -16,8 +16,8 @@ use crate::permission;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, ALLOW_BUSY, DENYOOM, FAST, NO_MULTI, NOT_QUEUED, PUBSUB, REFUSED_WITH_WRITES, RUNS_QUEUED, SKIP_MONITOR,
-    SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
+    ADMIN, ALLOW_BUSY, DENYOOM, FAST, LOADING, NO_MULTI, NOT_QUEUED, PUBSUB, REFUSED_WITH_WRITES, RUNS_QUEUED,
+    SKIP_MONITOR, SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
 /// Words of an unknown command that its error shows.
@@ -25,6 +25,8 @@ const UNKNOWN_SHOWN_BYTES: usize = 128;
 /// Clients know this text from replicas: some then look for the server that takes writes.
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+/// Why a command is refused while the data is loaded.
+const NOT_LOADED: &str = "LOADING Redis is loading the dataset in memory";
 /// Why a command is refused while a script runs.
 pub const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
@@ -210,6 +212,8 @@ fn check<'r>(
         Some(error)
     } else if ctx.client.subscriptions.any() && !ctx.reply.is_resp3() && !spec.has(WHILE_SUBSCRIBED) {
         Some(CmdError::owned(format!("ERR Can't execute '{}': {SUBSCRIBED}", command.name)))
+    } else if ctx.server.steps.loading.is_some() && !spec.has(LOADING) {
+        Some(CmdError::fixed(NOT_LOADED))
     } else if ctx.server.scripts.is_running() && !spec.has(ALLOW_BUSY) {
         Some(CmdError::fixed(BUSY))
     } else if ctx.client.multi.is_some() && spec.has(NO_MULTI) {

@@ -96,7 +96,7 @@ fn server(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("lru_clock", server.unix_s() & 0xFF_FFFF);
     let executable = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
     text.field("executable", executable);
-    let file = server.config.file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let file = server.config.file.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     text.field("config_file", file);
     text.field("io_threads_active", 0);
 }
@@ -171,7 +171,7 @@ fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     let (saves, restored) = (&server.saves, &server.saves.restored);
     let figures = source.store.save_stats();
     let restoring = source.store.restore_progress().is_some();
-    text.field("loading", 0);
+    text.field("loading", u8::from(server.steps.loading.is_some()));
     text.field("async_loading", 0);
     text.field("current_cow_peak", figures.preimage_bytes_peak);
     text.field("current_cow_size", figures.preimage_bytes_now);
@@ -221,6 +221,18 @@ fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("restore_full_us", restored.full_us.map_or(-1, |us| us as i64));
     clone(source, text);
     log(source, text);
+    loading(source, text);
+}
+
+/// How far the data is loaded, while it is.
+fn loading(source: &InfoSource<'_>, text: &mut InfoText) {
+    let Some(progress) = &source.server.steps.loading else { return };
+    let figures = progress.figures();
+    text.field("loading_start_time", figures.began_unix_s);
+    text.field("loading_total_bytes", figures.total_bytes);
+    text.field("loading_loaded_bytes", figures.loaded_bytes);
+    text.field("loading_loaded_perc", format_args!("{:.2}", figures.percent));
+    text.field("loading_eta_seconds", figures.eta_s);
 }
 
 /// Which save the image and its deltas are, in the words of their headers.

@@ -48,9 +48,11 @@ impl Receiver {
 /// Tells that keys have changed, or are gone. `by` is the client whose command has run, 0 if none has.
 #[cold]
 pub fn tell_changed(state: &mut ServerState, events: &[KeyEvent], by: u64) {
+    // What a script changes is, as in Redis, also told to a client in broadcast mode that does not want its own changes.
+    let is_script = state.scripts.is_running();
     for event in events {
         let tracking = &mut state.clients.tracking;
-        let is_own = matches!(event.fate, KeyFate::Changed | KeyFate::Gone);
+        let is_own = matches!(event.fate, KeyFate::Changed | KeyFate::Gone) && !is_script;
         tracking.note_changed(&event.key, if is_own { by } else { 0 });
         if let Some(TrackedKey { key, clients }) = tracking.keys.take(&event.key) {
             let keys = InvalidKeys::One(key);
@@ -151,7 +153,8 @@ pub fn tell_running(ctx: &mut Ctx<'_>) {
 pub fn remember(command: &Command, ctx: &mut Ctx<'_>) {
     let Some(of) = ctx.server.clients.tracking.of(ctx.client.id) else { return };
     // Of a script the keys that it was called with are remembered, and only if it reads.
-    let reads = command.spec.has(READONLY) && !command.spec.has(PUBSUB) && command.spec.group != CommandGroup::Scripting;
+    let reads =
+        command.spec.has(READONLY) && !command.spec.has(PUBSUB) && command.spec.group != CommandGroup::Scripting;
     if reads && of.remembers() && !ctx.server.scripts.is_running() {
         let (args, positions) = (ctx.args, command.spec.key_positions(ctx.args));
         remember_keys(ctx, positions.iter().map(|&at| args.at(at)));
@@ -194,7 +197,7 @@ pub fn end_choice(ctx: &mut Ctx<'_>) {
 
 /// Removes random keys while the table has more than it may, but not more than so many; true if it still has.
 fn bound_table(state: &mut ServerState, most: usize) -> bool {
-    let limit_keys = match state.config.tracking_table_max_keys {
+    let limit_keys = match state.config.maxmemory.tracking_max_keys {
         0 => u64::MAX,
         keys => keys,
     };

@@ -40,6 +40,7 @@ pub mod key_spec;
 pub mod key_uses;
 pub mod latency;
 pub mod leftover_logs;
+pub mod load_progress;
 pub mod lock_file;
 pub mod log_control;
 pub mod log_writer;

@@ -37,6 +37,9 @@ fn place(state: &ServerState) -> ImageLocation {
 /// # Errors
 /// In words for the client.
 pub fn may_save(state: &ServerState) -> Result<(), String> {
+    if state.steps.loading.is_some() {
+        return Err("the data is not loaded yet".to_owned());
+    }
     state.saves.restored.clone_of.as_ref().map_or(Ok(()), |origin| origin.may_save(&state.config))
 }
 
@@ -247,6 +250,9 @@ fn again_in_full(state: &mut ServerState, error: &SaveError) {
 
 /// Looks for the end of a save, and whether one is due.
 pub fn tick(store: &mut Store, state: &mut ServerState) {
+    if state.steps.loading.is_some() {
+        return;
+    }
     poll(store, state);
     log_control::tick(store, state);
     judge_writes(state);
@@ -329,7 +335,7 @@ pub fn restore_step(store: &mut Store, state: &mut ServerState, regions: u32) ->
         Ok(RestoreStep::More) => return true,
         Ok(RestoreStep::Idle | RestoreStep::Waiting) => {}
         Ok(RestoreStep::Finished) => {
-            let took = state.clock.started.elapsed();
+            let took = state.saves.restored.served_since.map_or(Duration::ZERO, |since| since.elapsed());
             state.saves.restored.full_us = Some(state.saves.restored.first_read_us + took.as_micros() as u64);
             let (took_ms, damaged) = (took.as_millis() as u64, store.damaged_regions());
             if state.saves.restored.clone_of.is_some() {
@@ -367,7 +373,8 @@ pub fn shut_down(store: &mut Store, state: &mut ServerState, shutdown: Shutdown)
     let wanted = shutdown.save || !state.config.save.is_empty() && !shutdown.no_save;
     // NOSAVE relies on the log; where that is not in force, has failed or has no room there is nothing to rely on.
     let for_log = log_control::needs_last_image(state) && !(shutdown.no_save && shutdown.force);
-    if wanted || for_log {
+    // Data that is not loaded yet is where it was.
+    if (wanted || for_log) && state.steps.loading.is_none() {
         tracing::info!("saving before the end");
         if let Err(reason) = save_now(store, state) {
             if !shutdown.force {

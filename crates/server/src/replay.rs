@@ -16,6 +16,7 @@ use crate::client::{Client, LOG_CLIENT};
 use crate::config::Config;
 use crate::ctx::{CmdError, Ctx};
 use crate::dispatch;
+use crate::load_progress::LoadProgress;
 use crate::registry::Registry;
 use crate::resp::Reply;
 use crate::state::{ServerState, unix_ms};
@@ -94,6 +95,7 @@ pub fn replay(
     config: &Config,
     store: &mut Store,
     directory: &dyn Directory,
+    progress: &LoadProgress,
 ) -> Result<ReplaySummary, ReplayError> {
     let began = Instant::now();
     let base = BaseImage { dataset: store.dataset(), epoch: store.image_epoch(), position: store.log_position() };
@@ -116,11 +118,14 @@ pub fn replay(
             return Err(ReplayError::Command { file, offset, sequence, what });
         }
         replayed.recovered.records += 1;
-        if replayed.recovered.records.is_multiple_of(RECORDS_AT_ONCE) && told.elapsed() > PROGRESS_EVERY {
-            told = Instant::now();
+        if replayed.recovered.records.is_multiple_of(RECORDS_AT_ONCE) {
             let (done, total) = recovery.progress();
-            let (records, percent) = (replayed.recovered.records, done * 100 / total.max(1));
-            tracing::info!(records, percent, "replaying the log");
+            progress.tell(done, total);
+            if told.elapsed() > PROGRESS_EVERY {
+                told = Instant::now();
+                let (records, percent) = (replayed.recovered.records, done * 100 / total.max(1));
+                tracing::info!(records, percent, "replaying the log");
+            }
         }
     }
     replayed.commands = player.commands;

@@ -30,6 +30,8 @@ pub struct RestoreSummary {
     pub created_unix_ms: u64,
     /// Until the first command could be served.
     pub first_read_us: u64,
+    /// When that was.
+    pub served_since: Option<Instant>,
     /// Until everything was read and verified.
     pub full_us: Option<u64>,
     /// The image that the data stays mapped from, if this server is a clone.

@@ -1,8 +1,11 @@
 //! Where the configuration meets the store: which image, and how it is brought back at the start.
 
+use std::time::Instant;
+
 use quire_store::{ImageLocation, OpenError, RestoreReport, Store, StoreConfig};
 
 use crate::config::{Config, RestoreMode};
+use crate::load_progress::LoadProgress;
 use crate::rdb::import::ImportSummary;
 use crate::rdb::start;
 use crate::save_state::RestoreSummary;
@@ -25,6 +28,23 @@ pub(crate) fn settings(config: &Config) -> StoreConfig {
     }
 }
 
+/// Has settings take effect that have changed while the data was loaded, by which it was opened.
+pub(crate) fn tell_changed_settings(store: &mut Store, before: &Config, now: &Config) {
+    store.set_limits(now.limits);
+    if before.checkpoint_budget_bytes != now.checkpoint_budget_bytes {
+        store.set_save_budget(now.checkpoint_budget_bytes as usize);
+    }
+    if before.checkpoint_max_bytes_per_s != now.checkpoint_max_bytes_per_s {
+        store.limit_save_rate(now.checkpoint_max_bytes_per_s);
+    }
+    if max_deltas(before) != max_deltas(now) {
+        store.set_max_deltas(max_deltas(now));
+    }
+    if before.checkpoint_compression != now.checkpoint_compression {
+        store.set_compression(now.checkpoint_compression);
+    }
+}
+
 /// Most deltas over an image, as the configuration has it; 0 if every save is to be an image.
 pub fn max_deltas(config: &Config) -> u32 {
     if config.checkpoint_incremental { config.checkpoint_max_deltas } else { 0 }
@@ -42,17 +62,28 @@ fn mode(config: &Config) -> quire_store::RestoreMode {
 /// # Errors
 /// In words for people: the image can't be read, or is damaged, and `accept-damaged-image` is off or nothing is left of it.
 pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
+    open_telling(config, &LoadProgress::new(0))
+}
+
+/// As [`open`]; `progress` is told how far it has come.
+///
+/// # Errors
+/// The same.
+pub fn open_telling(config: &Config, progress: &LoadProgress) -> Result<(Store, RestoreSummary), String> {
     let place = place(config);
-    let opened = Store::open(settings(config), &place, mode(config), config.accept_damaged_image);
+    let on_progress = &mut |loaded, total| progress.tell(loaded, total);
+    let accepts_damage = config.accept_damaged_image;
+    let opened = Store::open_telling(settings(config), &place, mode(config), accepts_damage, on_progress);
     let (mut store, report) = match opened {
-        Err(error) if start::is_rdb(&config.image_path()) => return open_rdb_in_place(config, &error),
+        Err(error) if start::is_rdb(&config.image_path()) => return open_rdb_in_place(config, &error, progress),
         Err(error) if error.is_damage() && config.accept_damaged_image => return Err(nothing_left(config, &error)),
         Err(error) if error.is_damage() => return Err(advice(&error)),
         Err(error) if error.is_foreign() => return Err(advice_on_foreign(&error)),
         opened => opened.map_err(|error| error.to_string())?,
     };
+    progress.end_part();
     if report.mode.is_none()
-        && let Some(imported) = start::import_file(&mut store, &config.dir.join(start::FILE))?
+        && let Some(imported) = start::import_file(&mut store, &config.dir.join(start::FILE), progress)?
     {
         return Ok((store, of_redis(&imported)));
     }
@@ -88,9 +119,13 @@ pub fn open(config: &Config) -> Result<(Store, RestoreSummary), String> {
 }
 
 /// Opens the data of an RDB file that has the image's name (`dbfilename dump.rdb`). The first save keeps it under another name.
-fn open_rdb_in_place(config: &Config, foreign: &OpenError) -> Result<(Store, RestoreSummary), String> {
+fn open_rdb_in_place(
+    config: &Config,
+    foreign: &OpenError,
+    progress: &LoadProgress,
+) -> Result<(Store, RestoreSummary), String> {
     let mut store = Store::create(settings(config)).map_err(|error| error.to_string())?;
-    let imported = start::import_file(&mut store, &config.image_path())?;
+    let imported = start::import_file(&mut store, &config.image_path(), progress)?;
     store.keep_replaced();
     imported.map(|imported| (store, of_redis(&imported))).ok_or_else(|| advice_on_foreign(foreign))
 }
@@ -141,6 +176,7 @@ pub(crate) fn restored(report: &RestoreReport) -> RestoreSummary {
         deltas: report.deltas,
         created_unix_ms: report.created_unix_ms,
         first_read_us: took_us,
+        served_since: Some(Instant::now()),
         full_us,
         clone_of: None,
         image: report.image,

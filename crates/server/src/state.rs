@@ -16,6 +16,7 @@ use crate::effects::Effects;
 use crate::eviction_state::EvictionState;
 use crate::latency::LatencyMonitor;
 use crate::leftover_logs::LeftoverLogs;
+use crate::load_progress::LoadProgress;
 use crate::lock_file::SharedLock;
 use crate::log_writer::LogWriter;
 use crate::metrics_desk::MetricsDesk;
@@ -58,6 +59,8 @@ pub struct ServerHooks {
     pub image_lock: Option<SharedLock>,
     /// Serves clients while a script keeps the event loop.
     pub busy: Option<Box<dyn BusyServer + Send>>,
+    /// Ends the program at once, while its data is loaded: no step of that waits for an end that was asked for.
+    pub leave_loading: Option<Box<dyn Fn() + Send>>,
 }
 
 impl std::fmt::Debug for ServerHooks {
@@ -147,6 +150,8 @@ pub struct StepState {
     pub expiry_paused: bool,
     /// Room is made for data that has outgrown `maxmemory`.
     pub eviction: EvictionState,
+    /// The data is being loaded on another thread. What is here until that ends is empty, and must be saved nowhere.
+    pub loading: Option<Arc<LoadProgress>>,
 }
 
 /// What is recorded of slow commands, of latency spikes and of denials.

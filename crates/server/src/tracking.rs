@@ -80,8 +80,10 @@ impl ClientTracking {
 /// neighbours can.
 fn overlapping<'p>(prefixes: &'p BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'p [u8]> {
     let first = prefixes.first().filter(|first| first.is_empty());
-    let before = prefixes.range::<[u8], _>((Unbounded, Included(prefix))).next_back().filter(|other| prefix.starts_with(other));
-    let after = || prefixes.range::<[u8], _>((Included(prefix), Unbounded)).next().filter(|other| other.starts_with(prefix));
+    let before =
+        prefixes.range::<[u8], _>((Unbounded, Included(prefix))).next_back().filter(|other| prefix.starts_with(other));
+    let after =
+        || prefixes.range::<[u8], _>((Included(prefix), Unbounded)).next().filter(|other| other.starts_with(prefix));
     first.or(before).or_else(after).map(|found| &**found)
 }
 

@@ -54,7 +54,13 @@ fn a_client_is_told_once_of_a_key_that_it_has_read() {
     }
     assert_eq!(reader.call("MGET a b none"), Value::Array(vec![bulk("1"), bulk("2"), Value::Null]));
     assert_eq!(counts(&mut writer), ["1", "3", "3", "0"]);
-    for (line, told) in [("INCR a", Some("a")), ("INCR a", None), ("SET d 5", None), ("DEL b", Some("b")), ("LPUSH none x", Some("none"))] {
+    for (line, told) in [
+        ("INCR a", Some("a")),
+        ("INCR a", None),
+        ("SET d 5", None),
+        ("DEL b", Some("b")),
+        ("LPUSH none x", Some("none")),
+    ] {
         writer.call(line);
         match told {
             Some(key) => assert_eq!(reader.reply(), invalid(&[key]), "{line}"),
@@ -118,7 +124,10 @@ fn another_connection_is_told_in_a_clients_place_until_it_is_gone() {
     let mut third = server.client();
     third.call("HELLO 3");
     let third_id = third.call("CLIENT ID").int();
-    assert_eq!(reader.text(&format!("CLIENT TRACKING ON REDIRECT {third_id} BCAST")), "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.");
+    assert_eq!(
+        reader.text(&format!("CLIENT TRACKING ON REDIRECT {third_id} BCAST")),
+        "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode."
+    );
     assert_eq!(reader.text(&format!("CLIENT TRACKING ON REDIRECT {third_id}")), "OK");
     reader.call("GET a");
     writer.call("SET a 3");
@@ -157,8 +166,14 @@ fn in_broadcast_mode_the_changes_of_a_turn_come_in_one_message() {
     // What is read is not remembered.
     some.call("GET other");
     assert_eq!(counts(&mut writer)[1], "0");
-    assert_eq!(some.text("CLIENT TRACKING ON BCAST PREFIX user"), "ERR Prefix 'user' overlaps with an existing prefix 'user:'. Prefixes for a single client must not overlap.");
-    assert_eq!(some.text("CLIENT TRACKING ON BCAST PREFIX z PREFIX za"), "ERR Prefix 'z' overlaps with another provided prefix 'za'. Prefixes for a single client must not overlap.");
+    assert_eq!(
+        some.text("CLIENT TRACKING ON BCAST PREFIX user"),
+        "ERR Prefix 'user' overlaps with an existing prefix 'user:'. Prefixes for a single client must not overlap."
+    );
+    assert_eq!(
+        some.text("CLIENT TRACKING ON BCAST PREFIX z PREFIX za"),
+        "ERR Prefix 'z' overlaps with another provided prefix 'za'. Prefixes for a single client must not overlap."
+    );
     assert_eq!(some.text("RESET"), "RESET");
     assert_eq!(counts(&mut writer), ["1", "0", "0", "1"]);
 }
@@ -184,7 +199,8 @@ fn many_changes_of_one_request_do_not_wait_for_its_end() {
 #[test]
 fn a_client_says_which_requests_are_tracked() {
     let server = start(&[]);
-    let (mut chosen, mut rest, mut writer) = (tracking(&server, " OPTIN"), tracking(&server, " OPTOUT"), server.client());
+    let (mut chosen, mut rest, mut writer) =
+        (tracking(&server, " OPTIN"), tracking(&server, " OPTOUT"), server.client());
     chosen.call("GET a");
     rest.call("GET a");
     assert_eq!((chosen.text("CLIENT CACHING YES"), rest.text("CLIENT CACHING NO")), ("OK".into(), "OK".into()));
@@ -222,7 +238,10 @@ fn keys_that_expire_or_are_flushed_are_told() {
     writer.call("FLUSHALL");
     assert_eq!(reader.reply(), Value::Array(vec![bulk("invalidate"), Value::Null]));
     assert_eq!(counts(&mut writer), ["1", "0", "0", "0"]);
-    assert_eq!((reader.text("FLUSHDB"), reader.reply()), ("OK".into(), Value::Array(vec![bulk("invalidate"), Value::Null])));
+    assert_eq!(
+        (reader.text("FLUSHDB"), reader.reply()),
+        ("OK".into(), Value::Array(vec![bulk("invalidate"), Value::Null]))
+    );
 }
 
 #[test]

@@ -64,6 +64,15 @@ pub fn serve_to(words: &[&str], stderr: impl Into<Stdio>) -> Served {
     Served { child, stdout, banner, port }
 }
 
+/// Waits until something holds; fails when it does not come true.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "in vain waited for: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 impl Served {
     /// A connection.
     pub fn connect(&self) -> TcpStream {

@@ -171,6 +171,12 @@ fn check_files(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
 
 /// Image and log belong together, so neither moves away from the other.
 fn check_log(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), CmdError> {
+    let guarded = ["dir", "dbfilename", "appendonly"];
+    if ctx.server.steps.loading.is_some()
+        && let Some(name) = changed.iter().find(|name| guarded.contains(name))
+    {
+        return Err(refused(name, "the data is not loaded yet"));
+    }
     let moved = changed.iter().find(|name| matches!(**name, "dir" | "dbfilename"));
     match moved {
         Some(name) if ctx.server.log_writer.is_some() && config.appendonly => {
@@ -257,7 +263,7 @@ pub fn resetstat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// CONFIG REWRITE
 pub fn rewrite(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let Some(path) = ctx.server.config.file.clone() else {
+    let Some(path) = ctx.server.config.file.path.clone() else {
         return Err(CmdError::fixed("ERR The server is running without a config file"));
     };
     let mut config = ctx.server.config.clone();

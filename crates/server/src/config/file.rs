@@ -32,7 +32,7 @@ impl Config {
         let mut reading = Reading::default();
         read(self, path, 0, &mut reading)?;
         self.end_reading(reading)?;
-        self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        self.file.path = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         Ok(())
     }
 
@@ -45,7 +45,7 @@ impl Config {
 
     /// All lines that are refused are told together.
     fn end_reading(&mut self, reading: Reading) -> Result<(), ConfigError> {
-        self.without_effect = reading.without_effect.into_iter().collect();
+        self.file.without_effect = reading.without_effect.into_iter().collect();
         if reading.refused.is_empty() { Ok(()) } else { Err(ConfigError::Refused { lines: reading.refused }) }
     }
 
@@ -212,9 +212,7 @@ fn apply(
 fn foreign_line(name: &str, value: &str) -> Option<ForeignDirective> {
     match table::find(name) {
         None => foreign::find(name, value),
-        Some(directive) => {
-            foreign::is_taken_as_default(directive.name, value).then_some(ForeignDirective::NoEffect)
-        }
+        Some(directive) => foreign::is_taken_as_default(directive.name, value).then_some(ForeignDirective::NoEffect),
     }
 }
 
@@ -252,12 +250,12 @@ mod tests {
         config.apply_text(text.as_bytes(), "redis.conf").unwrap();
         assert_eq!((config.port, config.io_threads), (7000, 1));
         let named = ["cluster-enabled", "daemonize", "io-threads", "rdbchecksum", "repl-diskless-sync", "supervised"];
-        assert_eq!(config.without_effect, named);
+        assert_eq!(config.file.without_effect, named);
         // CONFIG REWRITE keeps the lines that it does not know.
         let again = String::from_utf8(config.rewritten(text.as_bytes())).unwrap();
         assert!(again.contains("rdbchecksum no\n") && again.contains("Repl-Diskless-Sync yes\n"), "{again}");
         config.apply_text(b"port 7001\n", "quire.conf").unwrap();
-        assert!(config.without_effect.is_empty());
+        assert!(config.file.without_effect.is_empty());
     }
 
     #[test]
@@ -274,7 +272,13 @@ mod tests {
             format!("{b}, line 3: replicaof (there is no replication)"),
             format!("{a}, line 4: user (there are no users but default)"),
         ];
-        assert_eq!(error, format!("these lines ask for what this server does not do; remove them to start without it: {}", expected.join("; ")));
+        assert_eq!(
+            error,
+            format!(
+                "these lines ask for what this server does not do; remove them to start without it: {}",
+                expected.join("; ")
+            )
+        );
         // A line that can't be read is told first.
         assert!(Config::default().apply_text(b"loadmodule x\nprot 1\n", "x").unwrap_err().to_string().contains("prot"));
     }

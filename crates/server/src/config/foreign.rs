@@ -18,7 +18,6 @@ const PREFIXES: &[&str] =
 
 /// Directives that change nothing whatever their values are: what they are about is not there, goes by itself, or is another program's.
 const NO_EFFECT: &[&str] = &[
-    "acllog-max-len",
     "active-expire-effort",
     "activedefrag",
     "activerehashing",
@@ -105,11 +104,11 @@ pub(super) fn find(name: &str, value: &str) -> Option<ForeignDirective> {
         "min-replicas-to-write" | "min-slaves-to-write" => unless(value == "0", "there is no replication"),
         "loadmodule" => Some(Refused("there are no modules")),
         "rename-command" => Some(Refused("commands keep their names")),
-        "user" => Some(Refused("there are no users but default")),
-        "aclfile" => unless(value.is_empty(), "there are no users but default"),
         "tls-ciphers" | "tls-ciphersuites" => unless(value.is_empty(), "OpenSSL's lists of ciphers are not known"),
         "tls-key-file-pass" => unless(value.is_empty(), "a key with a password can't be read"),
-        "tls-dh-params-file" | "tls-client-cert-file" | "tls-client-key-file" | "tls-client-key-file-pass" => Some(NoEffect),
+        "tls-dh-params-file" | "tls-client-cert-file" | "tls-client-key-file" | "tls-client-key-file-pass" => {
+            Some(NoEffect)
+        }
         name if PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => Some(NoEffect),
         name => NO_EFFECT.contains(&name).then_some(NoEffect),
     }
@@ -157,7 +156,6 @@ mod tests {
             ("slaveof", "10.0.0.1 6379", Some(Refused("there is no replication"))),
             ("min-replicas-to-write", "0", Some(NoEffect)),
             ("min-replicas-to-write", "3", Some(Refused("there is no replication"))),
-            ("aclfile", "", Some(NoEffect)),
             ("tls-ciphers", "DEFAULT:!MEDIUM", Some(Refused("OpenSSL's lists of ciphers are not known"))),
             ("tls-dh-params-file", "x.dh", Some(NoEffect)),
             ("rdbcompression", "maybe", Some(NoEffect)),

@@ -29,6 +29,8 @@ pub struct MaxMemory {
     pub lfu_log_factor: u32,
     /// The same.
     pub lfu_decay_minutes: u32,
+    /// Keys that are remembered because clients may have them in caches of their own; 0 is no limit.
+    pub tracking_max_keys: u64,
 }
 
 impl MaxMemory {

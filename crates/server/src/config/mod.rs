@@ -83,6 +83,15 @@ pub struct LazyFree {
     pub eviction: bool,
 }
 
+/// The file that settings were read from.
+#[derive(Clone, Default, Debug)]
+pub struct ConfigFile {
+    /// Its path, for CONFIG REWRITE.
+    pub path: Option<PathBuf>,
+    /// Its directives that change nothing here.
+    pub without_effect: Vec<String>,
+}
+
 /// All settings.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // every field is described by its directive in the table
@@ -142,8 +151,6 @@ pub struct Config {
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_threshold_ms: u64,
-    /// Keys of which it is known that clients may have them in caches of their own; 0 is no limit.
-    pub tracking_table_max_keys: u64,
     /// Which events of keys are told (publish/subscribe).
     pub notify_keyspace_events: NotifyClasses,
     pub loglevel: LogLevel,
@@ -152,10 +159,7 @@ pub struct Config {
     pub enable_debug_command: String,
     pub enable_protected_configs: String,
     pub pidfile: String,
-    /// The file that it was read from, for CONFIG REWRITE.
-    pub file: Option<PathBuf>,
-    /// Directives of that file that change nothing here.
-    pub without_effect: Vec<String>,
+    pub file: ConfigFile,
 }
 
 impl Default for Config {
@@ -220,7 +224,6 @@ impl Config {
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_threshold_ms: 0,
-            tracking_table_max_keys: 0,
             notify_keyspace_events: NotifyClasses::default(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),
@@ -228,8 +231,7 @@ impl Config {
             enable_debug_command: String::new(),
             enable_protected_configs: String::new(),
             pidfile: String::new(),
-            file: None,
-            without_effect: Vec::new(),
+            file: ConfigFile::default(),
         }
     }
 

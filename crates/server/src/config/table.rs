@@ -393,15 +393,17 @@ static OWN: &[Directive] = &[
         "Milliseconds from which an event is recorded; 0 means never.",
         latency_threshold_ms
     ),
-    integer!(
+    directive!(
         "tracking-table-max-keys",
         "1000000",
         MUTABLE,
-        0,
-        i64::MAX,
         "Keys that the server remembers for clients that track what they read (CLIENT TRACKING); 0 means no limit. Beyond it, and beyond a \
          quarter of maxmemory-clients, random ones are told to have changed.",
-        tracking_table_max_keys
+        |c| c.maxmemory.tracking_max_keys.to_string(),
+        |c, v| {
+            c.maxmemory.tracking_max_keys = value::integer(v, 0, i64::MAX)? as u64;
+            Ok(())
+        }
     ),
     directive!(
         "notify-keyspace-events",

@@ -100,10 +100,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Serves until the end; true when the server ended as it was asked to.
+    /// Serves until the server is asked to end.
     pub fn run(&mut self) -> io::Result<()> {
+        let never = AtomicBool::new(false);
+        self.run_until(&never).map(drop)
+    }
+
+    /// Serves until the server is asked to end, or `done` is set and the loop woken; true in the latter case.
+    pub fn run_until(&mut self, done: &AtomicBool) -> io::Result<bool> {
         let mut events = Events::with_capacity(EVENTS);
-        loop {
+        while !done.load(Ordering::Acquire) {
             match self.poll.poll(&mut events, Some(self.timeout())) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -118,9 +124,10 @@ impl Engine {
             }
             self.end_turn();
             if self.worker.state.ending.request.is_some() && self.leave() {
-                return Ok(());
+                return Ok(false);
             }
         }
+        Ok(true)
     }
 
     fn begin_turn(&mut self) {

@@ -4,6 +4,7 @@ mod busy;
 mod engine;
 mod exchange;
 mod listen;
+mod loading;
 mod server;
 mod signals;
 mod tick;
@@ -11,4 +12,5 @@ mod waking;
 mod worker;
 
 pub use listen::ListenError;
+pub use loading::LoadingServer;
 pub use server::{Server, ServerError, ServerHandle};

@@ -52,10 +52,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub fn new(mut store: Store, state: ServerState, registry: &'static Registry) -> Self {
-        store.set_holding_expired(state.holds_expired());
-        store.set_noting_key_events(state.wants_key_events());
-        store.set_access_counting(state.config.maxmemory.access_counting());
+    pub fn new(store: Store, state: ServerState, registry: &'static Registry) -> Self {
         Self {
             store,
             state,
@@ -66,6 +63,19 @@ impl Worker {
             tokens: Vec::with_capacity(BATCH),
             log_behind: false,
             holds_writes: false,
+        }
+    }
+
+    /// Has this data served from now on.
+    pub fn install(&mut self, mut store: Store) {
+        let state = &mut self.state;
+        store.set_holding_expired(state.holds_expired());
+        store.set_noting_key_events(state.wants_key_events());
+        store.set_access_counting(state.config.maxmemory.access_counting());
+        self.store = store;
+        for (_, connection) in state.clients.iter_mut() {
+            // What was watched while the data was loaded was not there.
+            connection.client.watch.touched |= connection.client.watch.keys > 0;
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use quire_store::Store;
 
 use super::import::{ImportSummary, import};
+use crate::load_progress::LoadProgress;
 use crate::state::unix_ms;
 
 /// Redis' own name of the file.
@@ -25,7 +26,7 @@ pub fn is_rdb(path: &Path) -> bool {
 ///
 /// # Errors
 /// In words for people: the file can't be read.
-pub fn import_file(store: &mut Store, path: &Path) -> Result<Option<ImportSummary>, String> {
+pub fn import_file(store: &mut Store, path: &Path, progress: &LoadProgress) -> Result<Option<ImportSummary>, String> {
     let shown = path.display();
     let file = match File::open(path) {
         Ok(file) => file,
@@ -38,6 +39,7 @@ pub fn import_file(store: &mut Store, path: &Path) -> Result<Option<ImportSummar
     let began = Instant::now();
     let mut told = began;
     let imported = import(store, file, |bytes| {
+        progress.tell(bytes, total);
         if told.elapsed() > PROGRESS_EVERY {
             told = Instant::now();
             let percent = bytes * 100 / total.max(1);
@@ -50,6 +52,7 @@ pub fn import_file(store: &mut Store, path: &Path) -> Result<Option<ImportSummar
              empty (redis-check-rdb tells more)"
         )
     })?;
+    progress.end_part();
     let losses = summary.losses();
     let took_ms = began.elapsed().as_millis() as u64;
     tracing::info!(

@@ -86,6 +86,20 @@ impl Store {
         mode: RestoreMode,
         accept_damaged: bool,
     ) -> Result<(Store, RestoreReport), OpenError> {
+        Self::open_telling(config, place, mode, accept_damaged, &mut |_, _| {})
+    }
+
+    /// As [`Store::open`]. In the mode [`RestoreMode::Load`] `on_progress` is told how many bytes are loaded, and of how many.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_telling(
+        config: StoreConfig,
+        place: &ImageLocation,
+        mode: RestoreMode,
+        accept_damaged: bool,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Store, RestoreReport), OpenError> {
         let start = Instant::now();
         remove_stale(place.directory(), place.file())?;
         let opened = match accept_damaged {
@@ -107,7 +121,7 @@ impl Store {
         let published = PublishedChain::opened(&chain, place);
         let options = restore_options(&config, accept_damaged);
         let Brought { barrier, committed_bytes, restore, damage, regions_loaded } =
-            Brought::back(chain, mode, &options)?;
+            Brought::back(chain, mode, &options, on_progress)?;
         let content = |source: StoreError| OpenError::Content { file: place.path(), source };
         let mut arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
         arena.set_restoring(restore.is_some());
@@ -217,7 +231,12 @@ struct Brought {
 }
 
 impl Brought {
-    fn back(chain: ImageChain, mode: RestoreMode, options: &RestoreOptions) -> Result<Self, ImageError> {
+    fn back(
+        chain: ImageChain,
+        mode: RestoreMode,
+        options: &RestoreOptions,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, ImageError> {
         Ok(match mode {
             RestoreMode::Map => {
                 let MappedImage { barrier, committed_bytes, restore, damage, regions_loaded, .. } =
@@ -225,7 +244,7 @@ impl Brought {
                 Self { barrier, committed_bytes, restore: Some(restore), damage, regions_loaded }
             }
             RestoreMode::Load => {
-                let LoadedImage { barrier, committed_bytes, summary } = chain.load(options, |_, _| {})?;
+                let LoadedImage { barrier, committed_bytes, summary } = chain.load(options, on_progress)?;
                 Self { barrier, committed_bytes, restore: None, damage: summary.damage, regions_loaded: 0 }
             }
         })
