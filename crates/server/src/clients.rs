@@ -119,6 +119,14 @@ struct OwnMessages {
     overflowed: bool,
 }
 
+/// Slots that were sent messages in this turn.
+#[derive(Default, Debug)]
+struct DeliveredSlots {
+    slots: Vec<Slot>,
+    /// The sockets of so many of them were asked to take theirs.
+    offered: usize,
+}
+
 /// Clients may not run commands for a while (CLIENT PAUSE).
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
@@ -150,10 +158,7 @@ pub struct Clients {
     pub tracking: Tracking,
     /// Clients that are shown each command.
     pub monitors: Vec<u64>,
-    /// Slots that were sent messages in this turn.
-    delivered: Vec<Slot>,
-    /// The sockets of so many of them were asked to take theirs.
-    offered: usize,
+    delivered: DeliveredSlots,
     own: OwnMessages,
     /// The users that they are.
     pub acl: Acl,
@@ -175,8 +180,7 @@ impl Default for Clients {
             pubsub: PubSub::default(),
             tracking: Tracking::default(),
             monitors: Vec::new(),
-            delivered: Vec::new(),
-            offered: 0,
+            delivered: DeliveredSlots::default(),
             own: OwnMessages::default(),
             acl: Acl::default(),
         }
@@ -269,7 +273,7 @@ impl Clients {
     /// Whether any were sent messages that the loop is still to hand to their sockets.
     #[inline]
     pub fn has_delivered(&self) -> bool {
-        !self.delivered.is_empty()
+        !self.delivered.slots.is_empty()
     }
 
     /// Makes slots usable again.
@@ -333,7 +337,7 @@ impl Clients {
             return Delivery::TooMuch;
         }
         if !std::mem::replace(&mut connection.has_messages, true) {
-            self.delivered.push(slot);
+            self.delivered.slots.push(slot);
         }
         let (first, rest) = message.encoded(connection.client.protocol);
         connection.output.push_message(first, rest);
@@ -346,20 +350,19 @@ impl Clients {
 
     /// Slots that were sent messages and whose sockets were not asked to take them yet. They stay among the delivered ones.
     pub fn not_offered(&mut self) -> Vec<Slot> {
-        let slots = self.delivered[self.offered..].to_vec();
-        self.offered = self.delivered.len();
+        let slots = self.delivered.slots[self.delivered.offered..].to_vec();
+        self.delivered.offered = self.delivered.slots.len();
         slots
     }
 
     /// The connection in this slot has what its socket did not take while a script ran: the loop asks the socket again.
     pub fn note_unsent(&mut self, slot: Slot) {
-        self.delivered.push(slot);
+        self.delivered.slots.push(slot);
     }
 
     /// Slots that were sent messages in this turn; one may be there several times.
     pub fn take_delivered(&mut self) -> Vec<Slot> {
-        self.offered = 0;
-        std::mem::take(&mut self.delivered)
+        std::mem::take(&mut self.delivered).slots
     }
 
     /// Whether the client whose command is running was sent messages, or may have to be.

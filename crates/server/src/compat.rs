@@ -79,7 +79,7 @@ fn directive_table(text: &mut String) {
         text,
         "\nA configuration file may have these directives of Redis and Valkey, too, which change nothing here (the log names those that it \
          has): {}; `daemonize yes`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other \
-         users or names of commands, or for OpenSSL's ciphers are refused, all in one message.\n",
+         names of commands, or for OpenSSL's ciphers are refused, all in one message.\n",
         names.join(", ")
     );
 }

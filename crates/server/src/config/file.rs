@@ -262,7 +262,7 @@ mod tests {
     fn lines_that_promise_what_is_not_kept_are_refused_together() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a.conf"), dir.path().join("b.conf"));
-        std::fs::write(&a, "port 7000\ncluster-enabled yes\ninclude b.conf\nuser x on >secret\n").unwrap();
+        std::fs::write(&a, "port 7000\ncluster-enabled yes\ninclude b.conf\nrename-command CONFIG secret\n").unwrap();
         std::fs::write(&b, "\nloadmodule /x.so word\nreplicaof 10.0.0.1 6379\n").unwrap();
         let error = Config::default().apply_file(&a).unwrap_err().to_string();
         let (a, b) = (a.display(), b.display());
@@ -270,7 +270,7 @@ mod tests {
             format!("{a}, line 2: cluster-enabled (there is no cluster)"),
             format!("{b}, line 2: loadmodule (there are no modules)"),
             format!("{b}, line 3: replicaof (there is no replication)"),
-            format!("{a}, line 4: user (there are no users but default)"),
+            format!("{a}, line 4: rename-command (commands keep their names)"),
         ];
         assert_eq!(
             error,
