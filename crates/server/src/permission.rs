@@ -112,7 +112,10 @@ pub fn note_wrong_password(ctx: &mut Ctx<'_>, name: &[u8]) {
 }
 
 fn now_and_client(ctx: &Ctx<'_>) -> (i64, String) {
-    (ctx.server.clock.unix_ms, ctx.client.describe(ctx.server.clock_ms()))
+    (
+        ctx.server.clock.unix_ms,
+        ctx.client.describe(ctx.server.clock_ms(), ctx.server.clients.tracking.of(ctx.client.id)),
+    )
 }
 
 fn push(ctx: &mut Ctx<'_>, entry: DenialEntry) {
