@@ -5,6 +5,7 @@
 
 use quire_rdb::{
     KeyFacts, PayloadReader, StreamEntry, StreamId, StreamPacker, StreamState, Value, ValueKind, Writer, checksum,
+    read_libraries, write_libraries,
 };
 use quire_server::rdb::export::export;
 use quire_server::rdb::import::import;
@@ -40,6 +41,10 @@ fn read_value(value: &[u8]) {
     // Version and checksum: whole files have them checked as they are.
     let mut payload = [value, &10u16.to_le_bytes()].concat();
     payload.extend_from_slice(&checksum(&payload).to_le_bytes());
+    if let Ok(libraries) = read_libraries(&payload) {
+        let again = write_libraries(libraries.iter().map(Vec::as_slice));
+        assert_eq!(read_libraries(&again).expect("what was read can be written"), libraries);
+    }
     let mut reader = PayloadReader::open(&payload).expect("the checksum is right");
     match reader.value() {
         Ok(Value::Stream(mut stream)) => {

@@ -94,14 +94,14 @@ class Connection:
 
 
 class Redis:
-    """A running redis-server without persistence."""
+    """A running redis-server without persistence, unless more settings ask for it."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, *more):
         self.port = harness.free_port()
         words = ["redis-server", "--port", str(self.port), "--dir", directory, "--save", "", "--appendonly", "no"]
         words += ["--enable-debug-command", "yes", "--bind", "127.0.0.1", "--daemonize", "no"]
         # Quire's default, so that encodings change at the same size.
-        words += ["--hash-max-listpack-entries", "128"]
+        words += ["--hash-max-listpack-entries", "128", *more]
         with open(os.path.join(directory, "peer.log"), "ab") as out:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
 

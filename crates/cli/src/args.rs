@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, Args as _, Command, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, Args as _, Command, value_parser};
 use quire_server::config::{env_name, table};
 
 use crate::{image_copy, mount};
@@ -37,6 +37,8 @@ Examples:
   quire image verify data/dump.quire
   quire image import --rdb dump.rdb data/dump.quire
                                    data of Redis becomes an image (export: the other way)
+  quire image import --aof appendonlydir data/dump.quire
+                                   the same from its append-only files
   quire log dump data              what was written since the last image
   quire mount /slow/pg /mnt/pg --log /fast/log --allow-other
                                    a directory behind a write cache for those who wait
@@ -172,7 +174,7 @@ fn file() -> Arg {
 }
 
 fn rdb(help: &'static str) -> Arg {
-    Arg::new("rdb").long("rdb").value_name("RDB").required(true).value_parser(value_parser!(PathBuf)).help(help)
+    Arg::new("rdb").long("rdb").value_name("RDB").value_parser(value_parser!(PathBuf)).help(help)
 }
 
 /// What exchanges images with Redis.
@@ -181,10 +183,18 @@ fn exchange() -> [Command; 2] {
         Command::new("import")
             .about("Make an image of the data of Redis or Valkey; what has no place in it is told")
             .arg(rdb("The file to read, of versions 1 to 12"))
+            .arg(
+                Arg::new("aof")
+                    .long("aof")
+                    .value_name("PATH")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("The append-only files to read: the directory with their manifest (appendonlydir), or a single file"),
+            )
+            .group(ArgGroup::new("source").args(["rdb", "aof"]).required(true))
             .arg(file()),
         Command::new("export")
             .about("Write an image as a file that redis-server 7.0 and later load. The image's server may be running. Ctrl-C cancels it")
-            .arg(rdb("The file to write, which must not exist"))
+            .arg(rdb("The file to write, which must not exist").required(true))
             .arg(file()),
     ]
 }

@@ -1,5 +1,5 @@
-//! `quire image import --rdb FILE IMAGE` and `quire image export --rdb FILE IMAGE`: data of Redis becomes an image, and an image a file that
-//! Redis loads.
+//! `quire image import --rdb FILE IMAGE` (or `--aof PATH`) and `quire image export --rdb FILE IMAGE`: data of Redis becomes an image, and an
+//! image a file that Redis loads.
 //!
 //! Relies on the store's saves for an image that is whole or not there; a file for Redis is written under a temporary name and made
 //! durable before it gets its own. An image that is exported is opened as a clone opens it: its server may be running.
@@ -15,6 +15,9 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 use quire_device::DiskDirectory;
+use quire_server::aof;
+use quire_server::aof::import::AofSummary;
+use quire_server::config::Config;
 use quire_server::lock_file::CopyLock;
 use quire_server::rdb::export::{ExportSummary, export};
 use quire_server::rdb::import::{ImportSummary, import};
@@ -26,12 +29,13 @@ use quire_wal::has_log;
 use crate::image_copy::cancelled_by_signals;
 use crate::image_path::place;
 
+/// How far it is.
+const READING: &str = "{bar:40} {percent:>3} %, {binary_bytes_per_sec}, {eta} left";
 /// Written to the file at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Runs `quire image import`.
 pub fn run_import(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let source: &PathBuf = matches.get_one("rdb").context("a file")?;
     let (dir, name) = place(image)?;
     if !dir.is_dir() {
         bail!("{} is not a directory: make it first", dir.display());
@@ -49,23 +53,78 @@ pub fn run_import(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode
     if has_log(&DiskDirectory::new(dir))? {
         bail!("{} holds a log of writes, which belongs to another image: choose another directory", dir.display());
     }
-    let file = File::open(source).with_context(|| source.display().to_string())?;
-    let bar = bar("{bar:40} {percent:>3} %, {binary_bytes_per_sec}, {eta} left", file.metadata()?.len())?;
     let mut store = Store::create(StoreConfig::default())?;
-    store.set_now_ms(unix_ms());
-    let imported = import(&mut store, file, |bytes| bar.set_position(bytes));
-    bar.finish_and_clear();
-    let summary = imported.with_context(|| source.display().to_string())?;
-    store.save_blocking(&ImageLocation::new(dir, name))?;
-    tell_imported(&summary, source, image)?;
+    let place = ImageLocation::new(dir, name);
+    if let Some(source) = matches.get_one::<PathBuf>("aof") {
+        let summary = read_aof(&mut store, source)?;
+        store.save_blocking(&place)?;
+        tell_commands(&summary, source, image)?;
+    } else {
+        let source: &PathBuf = matches.get_one("rdb").context("a file")?;
+        let summary = read_rdb(&mut store, source)?;
+        store.save_blocking(&place)?;
+        tell_imported(&summary, source, image)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read_rdb(store: &mut Store, source: &Path) -> anyhow::Result<ImportSummary> {
+    let file = File::open(source).with_context(|| source.display().to_string())?;
+    let bar = bar(READING, file.metadata()?.len())?;
+    store.set_now_ms(unix_ms());
+    let imported = import(store, file, |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    imported.with_context(|| source.display().to_string())
+}
+
+fn read_aof(store: &mut Store, source: &Path) -> anyhow::Result<AofSummary> {
+    let files = aof::manifest::files_at(source).map_err(anyhow::Error::msg)?;
+    let mut total = 0;
+    for file in &files {
+        total += std::fs::metadata(file).with_context(|| file.display().to_string())?.len();
+    }
+    let bar = bar(READING, total)?;
+    let imported = aof::import::import(&Config::default(), store, &files, |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    Ok(imported?)
+}
+
+fn tell_commands(summary: &AofSummary, source: &Path, image: &Path) -> anyhow::Result<()> {
+    quire_sys::outln!(
+        "imported {} keys{} of {} ({} files with {} commands, {}) to {}",
+        summary.keys,
+        with_libraries(summary.libraries),
+        source.display(),
+        summary.files,
+        summary.commands,
+        Bytes(summary.bytes),
+        image.display()
+    )?;
+    if let Some(cut) = &summary.cut {
+        let what = if cut.is_transaction { "a transaction" } else { "a command" };
+        quire_sys::errln!(
+            "{} ends in {what} that is not whole, which Redis had not finished writing: the last {} bytes, from byte {} on, are left out",
+            cut.file,
+            cut.bytes,
+            cut.offset
+        );
+    }
+    if summary.left_out > 0 {
+        quire_sys::errln!("{} commands that write nothing were not run", summary.left_out);
+    }
+    let losses = summary.rdb.as_ref().map(ImportSummary::losses).unwrap_or_default();
+    if !losses.is_empty() {
+        quire_sys::errln!("not in the image: {losses}");
+    }
+    Ok(())
 }
 
 fn tell_imported(summary: &ImportSummary, source: &Path, image: &Path) -> anyhow::Result<()> {
     let by = if summary.written_by.is_empty() { "an unnamed server" } else { &summary.written_by };
     quire_sys::outln!(
-        "imported {} keys of {} (version {} of {by}, {}) to {}",
+        "imported {} keys{} of {} (version {} of {by}, {}) to {}",
         summary.keys,
+        with_libraries(summary.libraries),
         source.display(),
         summary.version,
         Bytes(summary.bytes),
@@ -76,6 +135,15 @@ fn tell_imported(summary: &ImportSummary, source: &Path, image: &Path) -> anyhow
         quire_sys::errln!("not in the image: {losses}");
     }
     Ok(())
+}
+
+/// Libraries of functions, if there are any, in words behind the keys.
+fn with_libraries(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        1 => " and a library of functions".into(),
+        many => format!(" and {many} libraries of functions"),
+    }
 }
 
 /// Runs `quire image export`; the first signal that asks for its end cancels it.
@@ -98,8 +166,9 @@ pub fn run_export(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode
     let summary = export_to(&mut store, &exporting, &cancelled)?;
     let bytes = exporting.publish(target)?;
     quire_sys::outln!(
-        "exported {} keys of {} to {}: {}",
+        "exported {} keys{} of {} to {}: {}",
         summary.keys,
+        with_libraries(summary.libraries),
         image.display(),
         target.display(),
         Bytes(bytes)

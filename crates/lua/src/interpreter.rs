@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, ffi};
 
+use crate::environment::Environment;
 use crate::host::{HostCell, ScriptHost};
 use crate::protection::Protection;
 use crate::raise::{self, Raise, Results};
@@ -13,6 +14,9 @@ use crate::{bit, builtins, cjson, cmsgpack, command_call, random, struct_format,
 
 /// What the host is called with every so often while a script runs: it ends the script by raising an error.
 pub const TICK: i64 = 0;
+
+/// Makes of a function and two arguments a function that takes none: its call leaves nothing on the stack below the function.
+const BINDER: &str = "local f, a, b = ... return function() return f(a, b) end";
 
 /// Why a script has failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +48,7 @@ pub struct Interpreter {
     slot: Table,
     xpcall: Function,
     handler: Function,
+    binder: Function,
     /// The last script has failed, and may have been one that was to end.
     ended: Cell<bool>,
 }
@@ -71,9 +76,10 @@ impl Interpreter {
         slot.raw_set(1, serving_function(&lua, &host)?)?;
         let handler = lua.create_function(handle_error)?;
         globals.raw_set("__redis__err__handler", &handler)?;
+        let binder = lua.load(BINDER).set_name("=bind").into_function()?;
         let shown = shown_globals(&lua, &globals, &protection)?;
         watch::install(&lua, &slot)?;
-        Ok(Self { lua, globals, shown, protection, host, slot, xpcall, handler, ended: Cell::new(false) })
+        Ok(Self { lua, globals, shown, protection, host, slot, xpcall, handler, binder, ended: Cell::new(false) })
     }
 
     /// Lua itself.
@@ -105,6 +111,17 @@ impl Interpreter {
     /// What scripts see of a table that they can't change.
     pub fn protect(&self, table: &Table) -> mlua::Result<Table> {
         self.protection.protect(&self.lua, table, Value::Boolean(false))
+    }
+
+    /// The same, and of which they read no field that isn't there.
+    pub fn protect_strictly(&self, table: &Table) -> mlua::Result<Table> {
+        table.set_metatable(Some(absent_fields(&self.lua)?))?;
+        self.protect(table)
+    }
+
+    /// Globals that can be exchanged, which are those of scripts first.
+    pub fn environment(&self) -> mlua::Result<Environment> {
+        Environment::new(&self.lua, &self.protection, &self.shown)
     }
 
     /// A function for scripts that this program has.
@@ -150,6 +167,21 @@ impl Interpreter {
                 ffi::lua_settop(state, 0);
             })
         }
+    }
+
+    /// Compiles code that sees these globals.
+    ///
+    /// # Errors
+    /// The text says why it isn't a script.
+    pub fn compile_within(&self, environment: &Environment, name: &str, source: &[u8]) -> Result<Function, String> {
+        let chunk = self.lua.load(source).set_name(format!("@{name}")).set_mode(ChunkMode::Text);
+        let chunk = chunk.set_environment(environment.table().clone());
+        chunk.into_function().map_err(|error| raise::text_of(&error))
+    }
+
+    /// What is to be run to call a function with two arguments.
+    pub fn bind(&self, function: &Function, first: Table, second: Table) -> mlua::Result<Function> {
+        self.binder.call((function, first, second))
     }
 
     /// Runs a script for this host.
@@ -226,6 +258,18 @@ fn handle_error(lua: &Lua, error: Value) -> mlua::Result<Value> {
     Ok(Value::Table(table))
 }
 
+/// The metatable of a table of which no field is read that isn't there.
+fn absent_fields(lua: &Lua) -> mlua::Result<Table> {
+    let missing = raise::function(lua, |lua, args| {
+        let name = args.get(1).and_then(|name| lua.coerce_string(name.clone()).ok().flatten());
+        let name = name.map_or_else(|| "(null)".to_owned(), |name| name.to_string_lossy());
+        Err(Raise::Message(format!("Script attempted to access nonexistent global variable '{name}'")))
+    })?;
+    let metatable = lua.create_table()?;
+    metatable.raw_set("__index", missing)?;
+    Ok(metatable)
+}
+
 /// Shows scripts all that is there, protected.
 fn shown_globals(lua: &Lua, globals: &Table, protection: &Protection) -> mlua::Result<Table> {
     let real_strings: Table = globals.raw_get("string")?;
@@ -240,13 +284,7 @@ fn shown_globals(lua: &Lua, globals: &Table, protection: &Protection) -> mlua::R
     strings_metatable.raw_set("__index", real_strings)?;
     strings_metatable.raw_set("__metatable", protection.protect(lua, &shown, Value::Boolean(false))?)?;
     lua.set_type_metatable::<mlua::String>(Some(strings_metatable));
-    let missing = raise::function(lua, |lua, args| {
-        let name = args.get(1).and_then(|name| lua.coerce_string(name.clone()).ok().flatten());
-        let name = name.map_or_else(|| "(null)".to_owned(), |name| name.to_string_lossy());
-        Err(Raise::Message(format!("Script attempted to access nonexistent global variable '{name}'")))
-    })?;
-    let metatable = lua.create_table()?;
-    metatable.raw_set("__index", missing)?;
+    let metatable = absent_fields(lua)?;
     let shown_metatable = protection.protect(lua, &metatable, Value::Boolean(false))?;
     globals.set_metatable(Some(metatable))?;
     let shown = protection.protect(lua, globals, Value::Table(shown_metatable))?;

@@ -272,3 +272,38 @@ fn lists_are_globals_of_scripts() {
     let function = interpreter.compile("x", b"return #KEYS .. KEYS[1] .. KEYS[2] .. #ARGV").unwrap();
     assert_eq!(function.call::<String>(()).unwrap(), "2a\0b20");
 }
+
+fn run_bound(interpreter: &Interpreter, function: &Function) -> Result<Value, ScriptError> {
+    let reply_to = |_: &[String]| (":1".to_owned(), CommandOutcome::default());
+    let mut host = Commands { serve: |lua: &Lua, _, _| nothing(lua), reply_to, words: Vec::new(), reply: Vec::new() };
+    interpreter.run(function, &mut host)
+}
+
+#[test]
+fn code_in_an_environment_sees_what_that_shows_when_it_runs() {
+    let interpreter = Interpreter::new(64 << 20).unwrap();
+    let environment = interpreter.environment().unwrap();
+    let only = interpreter.lua().create_table().unwrap();
+    only.raw_set("answer", 42).unwrap();
+    let only = interpreter.protect_strictly(&only).unwrap();
+    environment.show(&only).unwrap();
+    let run = |source: &str| {
+        let function = interpreter.compile_within(&environment, "library", source.as_bytes()).unwrap();
+        run_bound(&interpreter, &function)
+    };
+    assert_eq!(run("return answer").unwrap().to_string().unwrap(), "42");
+    for (source, error) in [
+        ("return math", "ERR library:1: Script attempted to access nonexistent global variable 'math'"),
+        ("answer = 1", "ERR library:1: Attempt to modify a readonly table"),
+    ] {
+        match run(source) {
+            Err(ScriptError::Raised { line, .. }) => assert_eq!(String::from_utf8_lossy(&line), error),
+            other => panic!("{other:?}"),
+        }
+    }
+    let inner = run("return function(a, b) return #a .. #b .. math.abs(-3) end").unwrap();
+    environment.show(interpreter.shown_globals()).unwrap();
+    let list = |length: usize| interpreter.lua().create_sequence_from(vec!["x"; length]).unwrap();
+    let bound = interpreter.bind(inner.as_function().unwrap(), list(2), list(5)).unwrap();
+    assert_eq!(run_bound(&interpreter, &bound).unwrap().to_string().unwrap(), "253");
+}

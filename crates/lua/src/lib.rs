@@ -13,6 +13,7 @@ mod cjson_settings;
 mod cmsgpack;
 mod cmsgpack_decode;
 mod command_call;
+mod environment;
 mod host;
 mod interpreter;
 mod number_text;
@@ -23,6 +24,7 @@ mod struct_format;
 mod watch;
 
 pub use arguments::Arguments;
+pub use environment::Environment;
 pub use host::{CommandOutcome, ScriptHost};
 pub use interpreter::{Interpreter, ScriptError, TICK};
 pub use mlua;

@@ -88,6 +88,11 @@ impl<R: Read> Input<R> {
         Ok(&self.buffer[self.start..])
     }
 
+    /// Whether there is nothing more to be read.
+    pub(crate) fn is_at_end(&mut self) -> Result<bool> {
+        Ok(self.fill()?.is_empty())
+    }
+
     fn consume(&mut self, count: usize) {
         self.checksum.update(&self.buffer[self.start..self.start + count]);
         self.start += count;

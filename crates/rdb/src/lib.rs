@@ -6,7 +6,8 @@
 //! 7.0 and its successors load.
 //!
 //! From the bottom up: `lzf` and `checksum` know bytes only, `input` has lengths and strings, `packed` (`listpack`, `ziplist`,
-//! `zipmap`, `intset`) what lies in one string, `elements` and `stream` the values, `reader` and `payload` what is around them.
+//! `zipmap`, `intset`) what lies in one string, `elements` and `stream` the values, `reader` and `payload` what is around
+//! them, `libraries` what a payload of functions holds.
 //! Knows nothing of stores, servers or files' names.
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod encoder;
 mod error;
 mod input;
 mod intset;
+mod libraries;
 mod listpack;
 mod lzf;
 mod packed;
@@ -34,6 +36,7 @@ pub use checksum::checksum;
 pub use elements::{Elements, Pairs, Scored};
 pub use encoder::{Encoder, ValueKind};
 pub use error::{Cause, RdbError, Result};
+pub use libraries::{LibraryError, read_libraries, write_libraries};
 pub use payload::{PayloadError, PayloadReader, PayloadWriter};
 pub use reader::{Item, KeyItem, Reader, is_rdb};
 pub use stream::{PendingEntry, StreamConsumer, StreamEntry, StreamGroup, StreamId, StreamReader, StreamState};

@@ -45,6 +45,11 @@ impl<'p> PayloadReader<'p> {
         Ok(Self { input: Input::new(body) })
     }
 
+    /// What is to be read.
+    pub(crate) fn input(&mut self) -> &mut Input<&'p [u8]> {
+        &mut self.input
+    }
+
     /// Begins to read the value.
     ///
     /// # Errors
@@ -78,11 +83,16 @@ impl PayloadWriter {
     }
 
     /// The whole payload.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.encoder.raw(&(WRITTEN_VERSION as u16).to_le_bytes());
-        let sum = self.encoder.checksum();
-        self.encoder.raw(&sum.to_le_bytes());
-        // Memory is no sink that fails.
-        self.encoder.finish().unwrap_or_default()
+    pub fn finish(self) -> Vec<u8> {
+        finish_payload(self.encoder)
     }
+}
+
+/// Writes version and checksum behind what was written.
+pub(crate) fn finish_payload(mut encoder: Encoder<Vec<u8>>) -> Vec<u8> {
+    encoder.raw(&(WRITTEN_VERSION as u16).to_le_bytes());
+    let sum = encoder.checksum();
+    encoder.raw(&sum.to_le_bytes());
+    // Memory is no sink that fails.
+    encoder.finish().unwrap_or_default()
 }

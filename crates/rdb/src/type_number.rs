@@ -37,6 +37,8 @@ impl TypeNumber {
 pub(crate) mod opcode {
     pub(crate) const SLOT_INFO: u8 = 244;
     pub(crate) const FUNCTION: u8 = 245;
+    /// As the release candidates of redis-server 7.0 wrote it.
+    pub(crate) const FUNCTION_EARLY: u8 = 246;
     pub(crate) const MODULE_AUX: u8 = 247;
     pub(crate) const IDLE: u8 = 248;
     pub(crate) const FREQUENCY: u8 = 249;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::awaited_keys::{AwaitedKeys, UnblockOutcome};
+use crate::migration::Migrations;
 
 /// What a client waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,8 @@ pub enum BlockReason {
     Copy(CopyWait),
     /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
     Durability(Durability),
+    /// That another server has replied about keys that are moved there (MIGRATE).
+    Migration,
     /// That one of some keys has what its next request takes (BLPOP). The number is its place among those who wait for keys.
     Keys(u64),
 }
@@ -94,6 +97,7 @@ impl BlockedClient {
             | BlockReason::Turn
             | BlockReason::LogBehind
             | BlockReason::Copy(_)
+            | BlockReason::Migration
             | BlockReason::Keys(_) => false,
         }
     }
@@ -106,6 +110,7 @@ impl BlockedClient {
             | BlockReason::Output
             | BlockReason::Turn
             | BlockReason::LogBehind
+            | BlockReason::Migration
             | BlockReason::Copy(_) => false,
         }
     }
@@ -115,7 +120,11 @@ impl BlockedClient {
     const fn is_counted(&self) -> bool {
         match self.on {
             BlockReason::Durability(_) | BlockReason::Pause | BlockReason::Keys(_) => true,
-            BlockReason::Output | BlockReason::Turn | BlockReason::LogBehind | BlockReason::Copy(_) => false,
+            BlockReason::Output
+            | BlockReason::Turn
+            | BlockReason::LogBehind
+            | BlockReason::Migration
+            | BlockReason::Copy(_) => false,
         }
     }
 
@@ -127,6 +136,7 @@ impl BlockedClient {
             | BlockReason::Turn
             | BlockReason::LogBehind
             | BlockReason::Copy(_)
+            | BlockReason::Migration
             | BlockReason::Durability(_)
             | BlockReason::Keys(_) => false,
         }
@@ -142,6 +152,7 @@ impl BlockedClient {
             | BlockReason::Output
             | BlockReason::Turn
             | BlockReason::LogBehind
+            | BlockReason::Migration
             | BlockReason::Copy(_) => false,
         }
     }
@@ -157,6 +168,7 @@ impl BlockedClient {
             BlockReason::Copy(CopyWait::Own) => (WakeEvent::CopyIsMade, arrival),
             BlockReason::Copy(CopyWait::Turn) => (WakeEvent::CopyMayBegin, arrival),
             BlockReason::Copy(CopyWait::Key(_)) => (WakeEvent::KeyMayChange, arrival),
+            BlockReason::Migration => (WakeEvent::MigrationEnds, arrival),
             BlockReason::Keys(place) => (WakeEvent::KeyIsReady, place),
             BlockReason::Durability(Durability { local: false, .. }) => (WakeEvent::LogIsDurable, u64::MAX),
             BlockReason::Durability(Durability { replicas: true, .. }) => (WakeEvent::LogIsDurable, LAST_RECORD),
@@ -187,6 +199,8 @@ pub enum WakeEvent {
     KeyMayChange,
     /// More records of the log are durable, or the log has ended or failed.
     LogIsDurable,
+    /// What another server is told about keys has ended, for some client.
+    MigrationEnds,
     /// A key has what a client waits for: told for each key, not for all who wait for keys.
     KeyIsReady,
 }
@@ -220,6 +234,8 @@ pub struct BlockedClients {
     pub woken: u64,
     /// The keys on which clients wait.
     pub keys: AwaitedKeys,
+    /// What other servers are told for clients that wait for the end of it.
+    pub migrations: Migrations,
 }
 
 impl BlockedClients {

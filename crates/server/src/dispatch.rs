@@ -27,8 +27,6 @@ const READONLY: &str = "READONLY You can't write against a read only replica.";
 const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 /// Why a command is refused while the data is loaded.
 const NOT_LOADED: &str = "LOADING Redis is loading the dataset in memory";
-/// Why a command is refused while a script runs.
-pub const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
@@ -214,8 +212,10 @@ fn check<'r>(
         Some(CmdError::owned(format!("ERR Can't execute '{}': {SUBSCRIBED}", command.name)))
     } else if ctx.server.steps.loading.is_some() && !spec.has(LOADING) {
         Some(CmdError::fixed(NOT_LOADED))
-    } else if ctx.server.scripts.is_running() && !spec.has(ALLOW_BUSY) {
-        Some(CmdError::fixed(BUSY))
+    } else if let Some(running) = &ctx.server.scripts.running
+        && !spec.has(ALLOW_BUSY)
+    {
+        Some(CmdError::fixed(running.kind.busy_line()))
     } else if ctx.client.multi.is_some() && spec.has(NO_MULTI) {
         Some(CmdError::fixed(IN_TRANSACTION))
     } else if spec.flags & (DENYOOM | WRITE) != 0 {

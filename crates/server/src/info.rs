@@ -145,11 +145,17 @@ fn memory(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("arena_released_bytes", arena.released_bytes);
     text.field("arena_max_bytes", arena.max_bytes);
     let scripts = &source.server.scripts;
+    let (functions, libraries) = (&scripts.functions, &scripts.functions.libraries);
     text.bytes("used_memory_lua", scripts.memory_bytes() as u64);
     text.field("used_memory_vm_eval", scripts.memory_bytes());
     text.field("used_memory_scripts_eval", scripts.cache.memory_bytes());
     text.field("number_of_cached_scripts", scripts.cache.len());
-    text.bytes("used_memory_scripts", scripts.cache.memory_bytes() as u64);
+    text.field("number_of_functions", libraries.functions());
+    text.field("number_of_libraries", libraries.len());
+    text.field("used_memory_vm_functions", functions.memory_bytes());
+    text.bytes("used_memory_vm_total", (scripts.memory_bytes() + functions.memory_bytes()) as u64);
+    text.field("used_memory_functions", libraries.memory_bytes());
+    text.bytes("used_memory_scripts", (scripts.cache.memory_bytes() + libraries.memory_bytes()) as u64);
     let total = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
     text.bytes("total_system_memory", total);
     text.bytes("maxmemory", source.server.config.maxmemory.limit_bytes);

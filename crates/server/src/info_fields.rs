@@ -168,7 +168,8 @@ mod tests {
         total_blocking_keys tracking_clients watching_clients used_memory used_memory_rss used_memory_peak used_memory_peak_perc \
         used_memory_overhead used_memory_dataset used_memory_dataset_perc allocator_allocated allocator_active allocator_resident \
         total_system_memory maxmemory maxmemory_policy used_memory_lua used_memory_vm_eval \
-        used_memory_scripts_eval number_of_cached_scripts used_memory_scripts mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves \
+        used_memory_scripts_eval number_of_cached_scripts number_of_functions number_of_libraries used_memory_vm_functions \
+        used_memory_vm_total used_memory_functions used_memory_scripts mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves \
         mem_clients_normal mem_aof_buffer mem_allocator active_defrag_running lazyfree_pending_objects loading async_loading loading_start_time \
         loading_total_bytes loading_loaded_bytes loading_loaded_perc loading_eta_seconds \
         current_cow_peak current_cow_size current_fork_perc rdb_changes_since_last_save rdb_bgsave_in_progress rdb_bgsave_scheduled \

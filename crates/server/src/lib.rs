@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod aof;
 pub mod args;
 pub mod awaited_keys;
 pub mod blocked;
@@ -40,12 +41,14 @@ pub mod key_spec;
 pub mod key_uses;
 pub mod latency;
 pub mod leftover_logs;
+pub mod library_store;
 pub mod load_progress;
 pub mod lock_file;
 pub mod log_control;
 pub mod log_writer;
 pub mod metrics;
 pub mod metrics_desk;
+pub mod migration;
 pub mod monitor;
 pub mod net;
 pub mod notifications;

@@ -35,7 +35,7 @@ use Naming::{By, Named, Replaced, Untold};
 /// How the changes of a command are called; `None` for a command that this table lacks.
 fn naming(command: &str) -> Option<Naming> {
     Some(match command {
-        "del" | "unlink" | "getdel" => Replaced(GENERIC, "del"),
+        "del" | "unlink" | "getdel" | "migrate" => Replaced(GENERIC, "del"),
         "expire" | "pexpire" | "expireat" | "pexpireat" => Replaced(GENERIC, "expire"),
         "restore" => Replaced(GENERIC, "restore"),
         "persist" => Named(GENERIC, "persist"),
@@ -98,6 +98,7 @@ fn sorted_set_naming(command: &str) -> Option<Naming> {
         "zdiffstore" => Replaced(ZSET, "zdiffstore"),
         "zrangestore" => Replaced(ZSET, "zrangestore"),
         "flushall" | "flushdb" | "swapdb" | "pfdebug" => Untold,
+        "function|load" | "function|delete" | "function|flush" | "function|restore" => Untold,
         _ => return stream_naming(command),
     })
 }

@@ -261,11 +261,23 @@ impl<'a> Replayer<'a> {
     }
 
     fn run(&mut self, db: DbId, body: &[u8]) -> Result<(), String> {
+        let ranges = std::mem::take(&mut self.ranges);
+        let done = self.run_args(db, Args::new(body, &ranges));
+        self.ranges = ranges;
+        done
+    }
+
+    /// Runs a command that is none of the log, as if it was that time.
+    pub(crate) fn play_args(&mut self, db: DbId, args: Args<'_>, now_ms: i64) -> Result<(), String> {
+        self.store.set_now_ms(now_ms);
+        self.run_args(db, args)
+    }
+
+    fn run_args(&mut self, db: DbId, args: Args<'_>) -> Result<(), String> {
         if db.0 >= self.store.databases() {
             return Err(format!("it concerns database {}; start with --databases {}", db.0, u16::from(db.0) + 1));
         }
         self.client.db = db;
-        let args = Args::new(body, &self.ranges);
         let found = self.registry.find(args.at(0)).map(|command| command.id);
         let command = dispatch::resolve(self.registry, found, args)
             .map_err(|error| format!("{}; a later version may have written it", error.line()))?;
@@ -300,7 +312,7 @@ impl<'a> Replayer<'a> {
     }
 
     /// Frees what was deleted.
-    fn free(&mut self) {
+    pub(crate) fn free(&mut self) {
         loop {
             match self.store.reclaim_step(RECLAIM_BUDGET) {
                 Ok(0) => return,

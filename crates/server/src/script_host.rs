@@ -4,9 +4,9 @@
 //! Relies on `dispatch` for the commands and on `scripts` for the interpreter; while a script is over its time, other
 //! clients are served by what the network layer has put into the server's hooks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quire_lua::mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
+use quire_lua::mlua::{Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
 use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptError, ScriptHost, TICK, shortest_of};
 
 use crate::args::ArgRange;
@@ -16,20 +16,44 @@ use crate::invalidation;
 use crate::permission;
 use crate::registry::{Command, registry};
 use crate::resp::{Protocol, Reply};
-use crate::scripts::{self, RunningScript, SETRESP, ScriptDigest, ScriptFlags};
+use crate::scripts::{self, REGISTER, RunningScript, SETRESP, ScriptDigest, ScriptFlags, ScriptKind};
 use crate::table::{ADMIN, DENYOOM, NO_MULTI, NOSCRIPT, READONLY, WRITE};
 
 /// Memory of replies of commands that a script keeps between two of them.
 const KEPT_REPLY_BYTES: usize = 64 * 1024;
-const KILLED: &str = "ERR Script killed by user with SCRIPT KILL.";
 const READ_ONLY: &str = "ERR Write commands are not allowed from read-only scripts.";
+
+/// What a script or a function is called in errors.
+#[derive(Clone, Copy, Debug)]
+pub enum ScriptName<'a> {
+    /// A script, by the digest of its text.
+    Digest(&'a ScriptDigest),
+    /// A function of a library.
+    Function(&'a str),
+}
+
+impl ScriptName<'_> {
+    fn text(self) -> String {
+        match self {
+            ScriptName::Digest(digest) => scripts::digest_text(digest),
+            ScriptName::Function(name) => name.to_owned(),
+        }
+    }
+
+    fn kind(self) -> ScriptKind {
+        match self {
+            ScriptName::Digest(_) => ScriptKind::Script,
+            ScriptName::Function(_) => ScriptKind::Function,
+        }
+    }
+}
 
 /// A script, and what its caller says about it.
 pub struct ScriptCall<'a> {
     /// What is run.
     pub function: &'a Function,
-    /// The digest of its text, which is its name in errors.
-    pub digest: &'a ScriptDigest,
+    /// Its name in errors.
+    pub name: ScriptName<'a>,
     /// What its first line says.
     pub flags: ScriptFlags,
     /// It was called by a command that only reads.
@@ -56,6 +80,7 @@ const TOO_LONG: &str = "ERR the arguments of the command are too long";
 /// Serves a script.
 struct CommandRunner<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
+    name: ScriptName<'h>,
     rules: Rules,
     /// What the script was called with.
     keys: Args<'h>,
@@ -67,16 +92,17 @@ struct CommandRunner<'h, 'c> {
 /// Runs a script and writes its reply. The interpreter is not among the server's state meanwhile.
 pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) -> Result<(), CmdError> {
     let rules = check(ctx, call)?;
-    set_arguments(interpreter, call).map_err(|error| failed(call, &error.to_string()))?;
+    let function = with_arguments(interpreter, call).map_err(|error| failed(call, &error.to_string()))?;
     let before = (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start);
     ctx.client.in_exec = true;
-    ctx.server.scripts.running = Some(RunningScript::new(Instant::now()));
+    ctx.server.scripts.running = Some(RunningScript::new(call.name.kind()));
     let mut reply = ctx.reply.part();
     // What a command replies is for the script first, whose memory is bounded.
     reply.set_limit(usize::MAX);
     reply.set_protocol(Protocol::Resp2);
-    let mut host = CommandRunner { ctx, rules, keys: call.keys, reply, buffer: Vec::new(), ranges: Vec::new() };
-    let result = interpreter.run(call.function, &mut host);
+    let (keys, name) = (call.keys, call.name);
+    let mut host = CommandRunner { ctx, name, rules, keys, reply, buffer: Vec::new(), ranges: Vec::new() };
+    let result = interpreter.run(&function, &mut host);
     let protocol = host.reply.protocol();
     ctx.server.scripts.running = None;
     (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start) = before;
@@ -93,7 +119,7 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
             ctx.server.scripts.error_counted = counted;
             let mut line = String::from_utf8_lossy(line.trim_ascii_end()).replace(['\r', '\n'], " ");
             if let Some((source, number)) = place {
-                line.push_str(&format!(" script: {}, on {source}:{number}.", scripts::digest_text(call.digest)));
+                line.push_str(&format!(" script: {}, on {source}:{number}.", call.name.text()));
             }
             Err(CmdError::owned(line))
         }
@@ -103,14 +129,14 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
 
 fn failed(call: &ScriptCall<'_>, text: &str) -> CmdError {
     let text: String = text.chars().take(100).collect();
-    let name = scripts::digest_text(call.digest);
+    let name = call.name.text();
     CmdError::owned(format!("ERR Error running script {name}, {}", text.replace(['\r', '\n'], " ")))
 }
 
 /// What the script may do, or why it may not run at all.
 fn check(ctx: &mut Ctx<'_>, call: &ScriptCall<'_>) -> Result<Rules, CmdError> {
     let out_of_memory = dispatch::refuse_write(ctx, DENYOOM).is_some();
-    let ScriptFlags { declared, no_writes, allow_oom } = call.flags;
+    let ScriptFlags { declared, no_writes, allow_oom, .. } = call.flags;
     if declared {
         if !no_writes {
             if call.read_only {
@@ -129,19 +155,43 @@ fn check(ctx: &mut Ctx<'_>, call: &ScriptCall<'_>) -> Result<Rules, CmdError> {
     Ok(Rules { read_only: call.read_only || no_writes, out_of_memory: out_of_memory && !allow_oom })
 }
 
-fn set_arguments(interpreter: &Interpreter, call: &ScriptCall<'_>) -> quire_lua::mlua::Result<()> {
+/// What is to be run: a script finds its keys and arguments among its globals, a function is called with them.
+fn with_arguments(interpreter: &Interpreter, call: &ScriptCall<'_>) -> quire_lua::mlua::Result<Function> {
     let (keys, args) = (call.keys, call.args);
-    interpreter.set_lists(&[(c"KEYS", keys.len(), &|at| keys.at(at)), (c"ARGV", args.len(), &|at| args.at(at))])
+    match call.name {
+        ScriptName::Digest(_) => {
+            let lists: [(_, _, &dyn Fn(usize) -> _); 2] =
+                [(c"KEYS", keys.len(), &|at| keys.at(at)), (c"ARGV", args.len(), &|at| args.at(at))];
+            interpreter.set_lists(&lists)?;
+            Ok(call.function.clone())
+        }
+        ScriptName::Function(_) => {
+            let lua = interpreter.lua();
+            interpreter.bind(call.function, table_of(lua, keys)?, table_of(lua, args)?)
+        }
+    }
+}
+
+fn table_of(lua: &Lua, words: Args<'_>) -> quire_lua::mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(words.len(), 0)?;
+    for (index, word) in words.iter().enumerate() {
+        table.raw_set(index + 1, lua.create_string(word)?)?;
+    }
+    Ok(table)
 }
 
 impl ScriptHost for CommandRunner<'_, '_> {
     fn serve(&mut self, lua: &Lua, number: i64, args: MultiValue) -> Results {
         if self.is_to_end() {
-            return Err(raised(lua, KILLED)?);
+            return Err(raised(lua, self.name.kind().killed_line())?);
         }
         match number {
             TICK => self.tick(lua),
             SETRESP => self.set_protocol(lua, &args),
+            REGISTER => {
+                let text = "redis.register_function can only be called on FUNCTION LOAD command";
+                Err(scripts::refused(lua, text))
+            }
             _ => self.check_command(lua, args),
         }
     }
@@ -169,7 +219,7 @@ impl ScriptHost for CommandRunner<'_, '_> {
 
     fn run_command(&mut self, has_words: bool) -> CommandOutcome {
         if self.is_to_end() {
-            return CommandOutcome { ends_script: true, ..self.refuse(KILLED) };
+            return CommandOutcome { ends_script: true, ..self.refuse(self.name.kind().killed_line()) };
         }
         if let Err(line) = self.check_words(has_words) {
             return self.refuse(line);
@@ -223,10 +273,14 @@ impl CommandRunner<'_, '_> {
         let serves = server.scripts.running.as_mut().and_then(|running| running.serves_others(limit));
         if let Some(first) = serves.filter(|_| limit_ms > 0) {
             if first {
+                if let Some(running) = &mut server.scripts.running {
+                    running.name = self.name.text();
+                    running.command = self.ctx.args.iter().map(<[u8]>::to_vec).collect();
+                }
                 tracing::warn!(
                     limit_ms,
                     client = %self.ctx.client.peer.address,
-                    "a script is slow; other clients are refused until it ends, or SCRIPT KILL ends it"
+                    "a script is slow; other clients are refused until it ends, or SCRIPT KILL (FUNCTION KILL) ends it"
                 );
             }
             if let Some(mut busy) = server.hooks.busy.take() {
@@ -235,7 +289,7 @@ impl CommandRunner<'_, '_> {
             }
             if self.is_to_end() {
                 tracing::info!("a script is ended because a client has asked for that");
-                return Err(raised(lua, KILLED)?);
+                return Err(raised(lua, self.name.kind().killed_line())?);
             }
         }
         Ok(().into_lua_multi(lua)?)

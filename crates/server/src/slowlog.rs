@@ -79,8 +79,22 @@ pub fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
             .any(|(word, behind)| (1..=*behind).any(|back| index > 5 + back && args.is(index - back, word))),
         "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),
         "config|set" => index > 2 && args.is(index - 1, "requirepass"),
+        "migrate" => is_login_of_target(args, index),
         _ => false,
     }
+}
+
+/// Whether a word of MIGRATE is a user or a password for the target.
+fn is_login_of_target(args: Args<'_>, index: usize) -> bool {
+    let mut at = 6;
+    while at < index && !args.is(at, "KEYS") {
+        let words = if args.is(at, "AUTH2") { 2 } else { usize::from(args.is(at, "AUTH")) };
+        if (at + 1..=at + words).contains(&index) {
+            return true;
+        }
+        at += 1 + words;
+    }
+    false
 }
 
 fn shortened(command: &str, args: Args<'_>) -> Vec<Vec<u8>> {
@@ -140,6 +154,10 @@ mod tests {
             words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(logged("auth", "AUTH secret"), "AUTH (redacted)");
+        assert_eq!(
+            logged("migrate", "MIGRATE h 1  0 1 auth secret AUTH2 u p KEYS AUTH key"),
+            "MIGRATE h 1  0 1 auth (redacted) AUTH2 (redacted) (redacted) KEYS AUTH key"
+        );
         assert_eq!(logged("hello", "HELLO 3 auth u secret SETNAME n"), "HELLO 3 auth (redacted) (redacted) SETNAME n");
         let set = "CONFIG SET port 1 RequirePass secret timeout 2";
         assert_eq!(logged("config|set", set), "CONFIG SET port 1 RequirePass (redacted) timeout 2");

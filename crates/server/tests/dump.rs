@@ -98,6 +98,30 @@ fn values_of_all_types_are_restored_and_come_back_from_the_log() {
 }
 
 #[test]
+fn how_a_restored_key_was_used_is_as_the_client_says() {
+    let server = start(&[("lfu-decay-time", "0")]);
+    let mut client = server.client();
+    client.text("SET s abc");
+    client.text("RPUSH l a b");
+    for key in ["s", "l"] {
+        let bytes = payload(&mut client, key);
+        let restore = |client: &mut Client, option: &[u8], value: &[u8]| {
+            client.words(&[b"RESTORE", b"k", b"0", &bytes, b"REPLACE", option, value]).text()
+        };
+        client.text("CONFIG SET maxmemory-policy allkeys-lru");
+        assert_eq!(restore(&mut client, b"IDLETIME", b"1000"), "OK");
+        assert!((1000..1100).contains(&client.call("OBJECT IDLETIME k").int()));
+        client.text("CONFIG SET maxmemory-policy allkeys-lfu");
+        for count in ["0", "77", "255"] {
+            assert_eq!(restore(&mut client, b"FREQ", count.as_bytes()), "OK");
+            assert_eq!(client.call("OBJECT FREQ k").int(), count.parse::<i64>().unwrap());
+        }
+        assert_eq!(restore(&mut client, b"IDLETIME", b"1000000"), "OK");
+        assert_eq!(client.call("OBJECT FREQ k").int(), 5, "as new, since nothing else was said");
+    }
+}
+
+#[test]
 fn a_payload_that_is_refused_changes_nothing() {
     let server = start(&[]);
     let mut client = server.client();

@@ -30,6 +30,7 @@ pub use encoding::ValueType;
 pub use error::{OpenError, Result, StoreError};
 pub use events::{KeyEvent, KeyFate};
 pub use keyspace::access::AccessCounting;
+pub use keyspace::attachment;
 pub use keyspace::copying::{CopyProgress, CopyStep};
 pub use keyspace::eviction::{EvictionOrder, EvictionPolicy, evict_key};
 pub use keyspace::expiry::ExpireSummary;

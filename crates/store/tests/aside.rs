@@ -56,6 +56,9 @@ fn a_key_can_be_told_for_how_long_it_was_not_used() {
     assert!(store.set_idle_seconds(DB, b"k", 1234).unwrap());
     assert!(!store.set_idle_seconds(DB, b"none", 1).unwrap());
     assert_eq!((store.idle_seconds(DB, b"k").unwrap(), store.changes()), (Some(1234), before));
+    assert!(store.set_access_count(DB, b"k", 77).unwrap() && !store.set_access_count(DB, b"none", 1).unwrap());
+    let found = (store.access_count(DB, b"k").unwrap(), store.idle_seconds(DB, b"k").unwrap(), store.changes());
+    assert_eq!(found, (Some(77), Some(0), before));
     assert!(store.set_idle_seconds(DB, b"k", u64::MAX).unwrap());
     // As long as the clock of accesses can tell.
     assert!(store.idle_seconds(DB, b"k").unwrap().is_some_and(|idle_s| idle_s >= 1_000_000));

@@ -8,7 +8,9 @@ use quire_snapshot::PAGE_SIZE;
 use quire_store::list::End;
 use quire_store::set::SetOperation;
 use quire_store::zset::{self, Aggregate};
-use quire_store::{Cut, DbId, Direction, ExpiryChange, SetMember, Store, StoreError, hash, list, set, string};
+use quire_store::{
+    Cut, DbId, Direction, ExpiryChange, SetMember, Store, StoreError, attachment, hash, list, set, string,
+};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;
@@ -88,6 +90,45 @@ fn freeing_goes_on_after_a_restart() {
     assert!(steps > 10, "{steps}");
     assert_eq!(again.stats().reclaim_pending, 0);
     assert_eq!(again.arena().stats().objects, empty_objects);
+}
+
+#[test]
+fn what_lies_beside_the_keys_is_in_the_image_and_stays_when_all_keys_go() {
+    let mut store = varied();
+    let objects = store.arena().stats().objects;
+    assert_eq!(attachment::get(&store).unwrap(), None);
+    for bytes in [vec![b'a'; 100], vec![b'b'; 200_000], b"c".to_vec()] {
+        let changes = store.changes();
+        attachment::set(&mut store, &bytes).unwrap();
+        assert_eq!((attachment::get(&store).unwrap(), store.changes()), (Some(&bytes[..]), changes + 1));
+        assert_eq!(store.arena().stats().objects, objects + 1);
+        let mut again = open(&image_of(&mut store)).unwrap();
+        for db in 0..again.databases() {
+            again.flush(DbId(db)).unwrap();
+        }
+        assert_eq!(attachment::get(&again).unwrap(), Some(&bytes[..]));
+    }
+    attachment::set(&mut store, b"").unwrap();
+    assert_eq!((attachment::get(&store).unwrap(), store.arena().stats().objects), (None, objects));
+    assert_eq!(attachment::get(&open(&image_of(&mut store)).unwrap()).unwrap(), None);
+}
+
+#[test]
+fn a_place_beside_the_keys_that_is_none_is_an_error() {
+    let mut store = varied();
+    attachment::set(&mut store, b"some bytes").unwrap();
+    let root = store.arena().root();
+    let image = image_of(&mut store);
+    // The object and the length of the attachment.
+    for offset in [1328, 1332] {
+        let mut damaged = image.clone();
+        let page = damaged.pages.iter_mut().find(|(page, _)| *page == root.raw() / (PAGE_SIZE / 16) as u32).unwrap();
+        let at = root.raw() as usize * 16 % PAGE_SIZE + offset;
+        page.1[at + 2] ^= 0x7f;
+        let mut store = open(&damaged).unwrap();
+        assert!(matches!(attachment::get(&store), Err(StoreError::Damaged { .. })), "{offset}");
+        assert!(offset == 1332 || attachment::set(&mut store, b"x").is_err());
+    }
 }
 
 #[test]

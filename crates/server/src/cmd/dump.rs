@@ -13,8 +13,9 @@ use crate::rdb::load::{LoadError, LoadTarget, Loaded, load_value};
 const WRONG_FOOTER: CmdError = CmdError::fixed("ERR DUMP payload version or checksum are wrong");
 const BAD_FORMAT: CmdError = CmdError::fixed("ERR Bad data format");
 const BUSY_KEY: CmdError = CmdError::fixed("BUSYKEY Target key name already exists.");
-/// Highest frequency of use, on Redis' scale.
-const MAX_FREQUENCY: i64 = 255;
+
+/// How often a key seems to be used of which nothing is said: it is a new one, also where it takes the place of another.
+const NEW_FREQUENCY: u8 = 5;
 
 /// DUMP key
 pub fn dump(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -36,7 +37,7 @@ struct RestoreOptions {
     replace: bool,
     absolute: bool,
     idle_s: Option<u64>,
-    frequency: Option<i64>,
+    frequency: Option<u8>,
 }
 
 impl RestoreOptions {
@@ -55,11 +56,8 @@ impl RestoreOptions {
                 options.idle_s = Some(idle_s.map_err(|_| CmdError::fixed("ERR Invalid IDLETIME value, must be >= 0"))?);
             } else if args.is(at, "FREQ") && at + 1 < args.len() && options.idle_s.is_none() {
                 at += 1;
-                let frequency = args.int(at)?;
-                if !(0..=MAX_FREQUENCY).contains(&frequency) {
-                    return Err(CmdError::fixed("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                }
-                options.frequency = Some(frequency);
+                let invalid = CmdError::fixed("ERR Invalid FREQ value, must be >= 0 and <= 255");
+                options.frequency = Some(u8::try_from(args.int(at)?).map_err(|_| invalid)?);
             } else {
                 return Err(CmdError::SYNTAX);
             }
@@ -105,12 +103,22 @@ pub fn restore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if past_ms.is_some() {
         ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(1)]);
     } else {
-        if let Some(idle_s) = options.idle_s {
-            ctx.store.set_idle_seconds(db, key, idle_s)?;
-        }
+        set_use(ctx, &options)?;
         say_restored(ctx, expire_ms.filter(|_| !options.absolute));
     }
     ctx.reply.ok();
+    Ok(())
+}
+
+/// Sets how the key was used, as far as the policy of eviction goes by that, as in Redis.
+fn set_use(ctx: &mut Ctx<'_>, options: &RestoreOptions) -> Result<(), CmdError> {
+    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let counts = ctx.server.config.maxmemory.access_counting().is_some();
+    if counts {
+        ctx.store.set_access_count(db, key, options.frequency.unwrap_or(NEW_FREQUENCY))?;
+    } else if let Some(idle_s) = options.idle_s {
+        ctx.store.set_idle_seconds(db, key, idle_s)?;
+    }
     Ok(())
 }
 

@@ -83,7 +83,7 @@ pub fn stats(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ("cluster.links", bytes(0)),
         ("aof.buffer", bytes(0)),
         ("lua.caches", bytes(0)),
-        ("functions.caches", bytes(0)),
+        ("functions.caches", bytes(ctx.server.scripts.functions.libraries.memory_bytes() as u64)),
     ];
     let used = stats.databases.iter().enumerate().filter(|(_, db)| db.keys > 0);
     let last = totals(&stats, peak_bytes);

@@ -1,7 +1,6 @@
 //! SAVE, BGSAVE, LASTSAVE and SHUTDOWN.
 
 use crate::ctx::{CmdError, Ctx};
-use crate::dispatch;
 use crate::persistence;
 use crate::state::Shutdown;
 
@@ -119,8 +118,8 @@ pub fn shutdown(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         // Without replicas to wait for, the end never takes long enough to be called off.
         return Err(CmdError::fixed("ERR No shutdown in progress."));
     }
-    if ctx.server.scripts.is_running() && !shutdown.no_save {
-        return Err(CmdError::fixed(dispatch::BUSY));
+    if let Some(running) = ctx.server.scripts.running.as_ref().filter(|_| !shutdown.no_save) {
+        return Err(CmdError::fixed(running.kind.busy_line()));
     }
     tracing::info!(client = %ctx.client.peer.address, "SHUTDOWN");
     if !persistence::shut_down(ctx.store, ctx.server, shutdown) {

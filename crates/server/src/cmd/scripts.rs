@@ -6,8 +6,8 @@ use crate::args::Args;
 use crate::ctx::{CmdError, Ctx};
 use crate::monitor;
 use crate::registry::registry;
-use crate::script_host::{self, ScriptCall};
-use crate::scripts::{self, CHUNK, CachedScript, ScriptCache};
+use crate::script_host::{self, ScriptCall, ScriptName};
+use crate::scripts::{self, CHUNK, CachedScript, ScriptCache, ScriptKind};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
@@ -65,7 +65,8 @@ fn run(ctx: &mut Ctx<'_>, is_text: bool, read_only: bool) -> Result<(), CmdError
             }
         };
         let (function, flags) = (&script.function, script.flags);
-        let call = ScriptCall { function, digest: &digest, flags, read_only, keys, args };
+        let name = ScriptName::Digest(&digest);
+        let call = ScriptCall { function, name, flags, read_only, keys, args };
         script_host::run(ctx, interpreter, &call)
     })
 }
@@ -135,6 +136,11 @@ pub fn flush(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// SCRIPT KILL
 pub fn kill(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    kill_running(ctx, ScriptKind::Script)
+}
+
+/// Asks for the end of what runs, if it is of this kind and has not written.
+pub(super) fn kill_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Result<(), CmdError> {
     let Some(running) = &mut ctx.server.scripts.running else {
         return Err(CmdError::fixed("NOTBUSY No scripts in execution right now."));
     };
@@ -143,6 +149,9 @@ pub fn kill(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
         ));
+    }
+    if running.kind != kind {
+        return Err(CmdError::fixed(running.kind.busy_line()));
     }
     running.killed = true;
     ctx.reply.ok();

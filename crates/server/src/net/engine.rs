@@ -145,6 +145,9 @@ impl Engine {
                 if let Some(desk) = &self.worker.state.instance.metrics {
                     desk.answer(|| gather::all(&self.worker.store, &self.worker.state));
                 }
+                if self.worker.state.blocked.migrations.have_ended() {
+                    self.announce(WakeEvent::MigrationEnds);
+                }
             }
             SIGNALS => {
                 if self.signals.as_mut().is_some_and(Signals::drain) {

@@ -307,6 +307,7 @@ pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
         | BlockReason::Turn
         | BlockReason::LogBehind
         | BlockReason::Copy(_)
+        | BlockReason::Migration
         | BlockReason::Keys(_) => true,
         BlockReason::Durability(_) => worker.answer_durability(&blocked, connection),
     };

@@ -18,6 +18,7 @@ use super::listen::{self, ListenError};
 use super::server::{Server, ServerError, ServerHandle};
 use super::worker::Worker;
 use crate::config::Config;
+use crate::library_store;
 use crate::load_progress::LoadProgress;
 use crate::log_control;
 use crate::metrics_desk;
@@ -181,6 +182,7 @@ impl LoadingServer {
         state.saves.restored = restored;
         state.saves.changes_at_last_save = changes_before;
         (state.saves.last_save, state.saves.last_save_unix_s) = (Instant::now(), state.unix_s());
+        library_store::load_all(store, state).map_err(ServerError::Fault)?;
         if !replayed.recovered.damaged_files.is_empty() {
             keep_recovered(store, state, &replayed).map_err(ServerError::Fault)?;
         }

@@ -6,6 +6,7 @@ use quire_rdb::{KeyFacts, Writer};
 use quire_store::{DbId, Store, StoreError, ValueType};
 
 use super::encode::{encode_value, kind_of};
+use crate::library_store;
 
 /// Keys that are looked up before their values are written.
 const KEYS_AT_ONCE: usize = 256;
@@ -36,6 +37,8 @@ pub struct ExportSummary {
     pub keys: u64,
     /// Keys whose time had come, which were left out.
     pub expired: u64,
+    /// Libraries of functions that were written.
+    pub libraries: u64,
 }
 
 /// Writes all data to `out`. `on_progress` is told how many keys are done, of how many.
@@ -52,9 +55,14 @@ pub fn export<W: Write>(
     store.set_touching(false);
     let created_s = (store.now_ms() / 1000).to_string();
     let mut writer = Writer::new(out, &[("redis-ver", "7.0.15"), ("redis-bits", "64"), ("ctime", &created_s)]);
+    let mut summary = ExportSummary::default();
+    for text in library_store::read(store)? {
+        writer.function(&text);
+        summary.libraries += 1;
+    }
     let databases: Vec<DbId> = (0..store.databases()).map(DbId).filter(|db| !store.is_empty(*db)).collect();
     let total: u64 = databases.iter().map(|db| store.len(*db)).sum();
-    let (mut summary, mut done) = (ExportSummary::default(), 0);
+    let mut done = 0;
     for db in databases {
         let (keys, expiring) = (store.len(db), store.expires_len(db));
         writer.database(u64::from(db.0), keys, expiring);

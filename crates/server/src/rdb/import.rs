@@ -7,9 +7,13 @@ use quire_rdb::{Item, KeyItem, RdbError, Reader};
 use quire_store::{DbId, Store};
 
 use super::load::{LoadError, LoadTarget, Loaded, load_value};
+use crate::library_store;
+use crate::scripts::{FunctionEngine, LOAD_LIMIT, LibrarySet};
 
 /// Bytes between two reports of progress.
 const REPORT_BYTES: u64 = 4 << 20;
+/// Memory in which libraries of functions are tried.
+const LIBRARY_MEMORY_BYTES: usize = 256 << 20;
 
 /// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +21,9 @@ pub enum ImportError {
     /// It can't be read.
     #[error(transparent)]
     Rdb(#[from] RdbError),
+    /// Its libraries of functions can't be loaded.
+    #[error("the libraries of functions in it: {0}")]
+    Functions(String),
     /// A key's value could not be put into the store.
     #[error("at byte {offset}, the key {key} of database {db}: {source}")]
     Key {
@@ -48,8 +55,8 @@ pub struct ImportSummary {
     pub unsupported: BTreeMap<&'static str, u64>,
     /// Fields of hashes that had a time to live, and live for ever now.
     pub mortal_fields: u64,
-    /// Libraries of functions that were left out.
-    pub functions: u64,
+    /// Libraries of functions that the store has now.
+    pub libraries: u64,
     /// Modules whose data was left out.
     pub modules: u64,
     /// Bytes of the file.
@@ -68,7 +75,6 @@ impl ImportSummary {
         for (kind, count) in &self.unsupported {
             part(*count, &format!("keys of type {kind} left out"));
         }
-        part(self.functions, "libraries of functions left out");
         part(self.modules, "parts of modules left out");
         part(self.mortal_fields, "fields of hashes whose time to live is lost");
         part(self.empty, "keys without a value left out");
@@ -84,11 +90,24 @@ impl ImportSummary {
 pub fn import<R: Read>(
     store: &mut Store,
     input: R,
-    mut on_progress: impl FnMut(u64),
+    on_progress: impl FnMut(u64),
 ) -> Result<ImportSummary, ImportError> {
+    let (summary, _, _) = import_prefix(store, input, on_progress)?;
+    Ok(summary)
+}
+
+/// The same from a source that goes on behind the file: bytes that were read too far, and the source, come back, too.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_prefix<R: Read>(
+    store: &mut Store,
+    input: R,
+    mut on_progress: impl FnMut(u64),
+) -> Result<(ImportSummary, Vec<u8>, R), ImportError> {
     let mut reader = Reader::new(input)?;
     let mut summary = ImportSummary { version: reader.version(), ..ImportSummary::default() };
-    let mut told = 0;
+    let (mut told, mut libraries) = (0, Vec::new());
     loop {
         let offset = reader.offset();
         if offset - told >= REPORT_BYTES {
@@ -101,7 +120,7 @@ pub fn import<R: Read>(
                 summary.written_by = String::from_utf8_lossy(&value).into_owned();
             }
             Some(Item::Aux { .. }) => {}
-            Some(Item::Function(_)) => summary.functions += 1,
+            Some(Item::Function(text)) => libraries.push(text),
             Some(Item::ModuleAux { .. }) => summary.modules += 1,
             Some(Item::Key(item)) => {
                 let (db, name) = (item.db, item.key.clone());
@@ -113,8 +132,24 @@ pub fn import<R: Read>(
         }
     }
     summary.bytes = reader.offset();
+    summary.libraries = libraries.len() as u64;
+    import_libraries(store, &libraries).map_err(ImportError::Functions)?;
     on_progress(summary.bytes);
-    Ok(summary)
+    let (behind, rest) = reader.into_rest();
+    Ok((summary, behind, rest))
+}
+
+/// Keeps libraries of functions, if all of them can be loaded.
+fn import_libraries(store: &mut Store, texts: &[Vec<u8>]) -> Result<(), String> {
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let engine = FunctionEngine::new(LIBRARY_MEMORY_BYTES).map_err(|error| error.to_string())?;
+    let mut set = LibrarySet::default();
+    for text in texts {
+        set.load(&engine, text, (false, Some(LOAD_LIMIT)))?;
+    }
+    library_store::write(store, texts.iter().map(Vec::as_slice)).map_err(|error| error.to_string())
 }
 
 fn import_key<R: Read>(store: &mut Store, item: KeyItem<'_, R>, summary: &mut ImportSummary) -> Result<(), LoadError> {
@@ -135,6 +170,9 @@ fn import_key<R: Read>(store: &mut Store, item: KeyItem<'_, R>, summary: &mut Im
             summary.mortal_fields += mortal_fields;
             if facts.expire_ms.is_some() {
                 store.set_expiry(db, &key, facts.expire_ms)?;
+            }
+            if let Some(frequency) = facts.frequency {
+                store.set_access_count(db, &key, frequency)?;
             }
             if let Some(idle_s) = facts.idle_s {
                 store.set_idle_seconds(db, &key, idle_s)?;

@@ -60,6 +60,7 @@ pub fn import_file(store: &mut Store, path: &Path, progress: &LoadProgress) -> R
         version = summary.version,
         written_by = summary.written_by,
         keys = summary.keys,
+        libraries = summary.libraries,
         took_ms,
         "there is no image yet, so the data of Redis is used; the next save makes an image"
     );

@@ -10,6 +10,8 @@ use crate::COMPATIBLE_VERSION;
 pub const SETRESP: i64 = 1;
 /// `redis.acl_check_cmd`.
 pub const ACL_CHECK: i64 = 2;
+/// `redis.register_function`.
+pub const REGISTER: i64 = 3;
 
 const LOG_LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 /// Bytes of a message that are logged.
@@ -37,23 +39,15 @@ fn nothing(lua: &Lua) -> Results {
 /// An interpreter with all that scripts have.
 pub(super) fn make_interpreter(memory_limit_bytes: usize) -> mlua::Result<Interpreter> {
     let interpreter = Interpreter::new(memory_limit_bytes)?;
-    let redis = interpreter.lua().create_table()?;
-    redis.raw_set("call", interpreter.command_function(true)?)?;
-    redis.raw_set("pcall", interpreter.command_function(false)?)?;
-    for (name, number) in [("setresp", SETRESP), ("acl_check_cmd", ACL_CHECK)] {
-        redis.raw_set(name, interpreter.host_function(number)?)?;
-    }
-    add_functions(&interpreter, &redis)?;
-    for (level, name) in LOG_LEVELS.iter().enumerate() {
-        redis.raw_set(*name, level)?;
-    }
-    for (name, number) in [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)] {
-        redis.raw_set(name, number)?;
-    }
-    redis.raw_set("REDIS_VERSION", COMPATIBLE_VERSION)?;
-    let number =
-        COMPATIBLE_VERSION.split('.').fold(0, |number: u32, part| number << 8 | part.parse::<u32>().unwrap_or(0));
-    redis.raw_set("REDIS_VERSION_NUM", number)?;
+    let redis = redis_library(&interpreter)?;
+    let only_evaluated: &[(&str, Function)] = &[
+        // The effects of a script are always what is logged.
+        ("replicate_commands", |lua, _| Ok(true.into_lua_multi(lua)?)),
+        // There is no debugger that could stop here.
+        ("breakpoint", |lua, _| Ok(false.into_lua_multi(lua)?)),
+        ("debug", |lua, _| nothing(lua)),
+    ];
+    add_functions(&interpreter, &redis, only_evaluated)?;
     interpreter.add_library("redis", &redis)?;
     // Its name in scripts that are written for Valkey.
     interpreter.add_library("server", &redis)?;
@@ -63,23 +57,53 @@ pub(super) fn make_interpreter(memory_limit_bytes: usize) -> mlua::Result<Interp
 /// A function that scripts may call.
 type Function = fn(&Lua, MultiValue) -> Results;
 
-fn add_functions(interpreter: &Interpreter, redis: &Table) -> mlua::Result<()> {
+/// The table `redis` of scripts and of functions that run.
+pub(super) fn redis_library(interpreter: &Interpreter) -> mlua::Result<Table> {
+    let redis = interpreter.lua().create_table()?;
+    redis.raw_set("call", interpreter.command_function(true)?)?;
+    redis.raw_set("pcall", interpreter.command_function(false)?)?;
+    for (name, number) in [("setresp", SETRESP), ("acl_check_cmd", ACL_CHECK)] {
+        redis.raw_set(name, interpreter.host_function(number)?)?;
+    }
     let functions: &[(&str, Function)] = &[
         ("sha1hex", sha1_hex),
-        ("log", log),
         ("error_reply", |lua, args| reply(lua, &args, "err")),
         ("status_reply", |lua, args| reply(lua, &args, "ok")),
         ("set_repl", set_repl),
-        // The effects of a script are always what is logged.
-        ("replicate_commands", |lua, _| Ok(true.into_lua_multi(lua)?)),
-        // There is no debugger that could stop here.
-        ("breakpoint", |lua, _| Ok(false.into_lua_multi(lua)?)),
-        ("debug", |lua, _| nothing(lua)),
     ];
+    add_functions(interpreter, &redis, functions)?;
+    for (name, number) in [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)] {
+        redis.raw_set(name, number)?;
+    }
+    add_common(interpreter, &redis)?;
+    Ok(redis)
+}
+
+/// The table `redis` of a library that is being loaded.
+pub(super) fn registering_library(interpreter: &Interpreter) -> mlua::Result<Table> {
+    let redis = interpreter.lua().create_table()?;
+    redis.raw_set("register_function", interpreter.host_function(REGISTER)?)?;
+    add_common(interpreter, &redis)?;
+    Ok(redis)
+}
+
+fn add_functions(interpreter: &Interpreter, redis: &Table, functions: &[(&str, Function)]) -> mlua::Result<()> {
     for (name, function) in functions {
         redis.raw_set(*name, interpreter.function(*function)?)?;
     }
     Ok(())
+}
+
+/// What there is in any table `redis`.
+fn add_common(interpreter: &Interpreter, redis: &Table) -> mlua::Result<()> {
+    redis.raw_set("log", interpreter.function(log)?)?;
+    for (level, name) in LOG_LEVELS.iter().enumerate() {
+        redis.raw_set(*name, level)?;
+    }
+    redis.raw_set("REDIS_VERSION", COMPATIBLE_VERSION)?;
+    let number =
+        COMPATIBLE_VERSION.split('.').fold(0, |number: u32, part| number << 8 | part.parse::<u32>().unwrap_or(0));
+    redis.raw_set("REDIS_VERSION_NUM", number)
 }
 
 fn sha1_hex(lua: &Lua, args: MultiValue) -> Results {

@@ -1,19 +1,26 @@
-//! Scripts: the interpreter, the scripts that are known, which one runs, and how values pass between Lua and RESP.
+//! Scripts: the interpreter, the scripts that are known, which one runs, and how values pass between Lua and RESP; libraries of
+//! functions, which have an interpreter of their own.
 //!
 //! Relies on `quire-lua`; what a script asks of the server is done by `script_host`, which knows commands.
 
 mod api;
 mod cache;
 mod conversion;
+mod function_engine;
+mod libraries;
+mod library_code;
 mod shebang;
 
 use std::time::{Duration, Instant};
 
 use quire_lua::Interpreter;
 
-pub use api::{ACL_CHECK, SETRESP, error_table};
+pub use api::{ACL_CHECK, REGISTER, SETRESP, error_table};
 pub use cache::{CachedScript, ScriptCache, ScriptDigest, digest_of, digest_text};
 pub use conversion::write_reply;
+pub use function_engine::{FunctionEngine, LOAD_LIMIT, refused};
+pub use libraries::{Library, LibraryFunction, LibrarySet};
+pub use library_code::library_name;
 pub use shebang::{ScriptFlags, parse as parse_shebang};
 
 /// What scripts are called in messages.
@@ -21,9 +28,46 @@ pub const CHUNK: &str = "user_script";
 /// Other clients are served so often while a script is over its time.
 const SERVE_EVERY: Duration = Duration::from_millis(20);
 
+/// What runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScriptKind {
+    /// A text that EVAL has brought.
+    Script,
+    /// A function of a library.
+    Function,
+}
+
+impl ScriptKind {
+    /// Why a command is refused while it runs.
+    pub fn busy_line(self) -> &'static str {
+        match self {
+            ScriptKind::Script => {
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+            }
+            ScriptKind::Function => {
+                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."
+            }
+        }
+    }
+
+    /// What it is told that a client has ended.
+    pub fn killed_line(self) -> &'static str {
+        match self {
+            ScriptKind::Script => "ERR Script killed by user with SCRIPT KILL.",
+            ScriptKind::Function => "ERR Script killed by user with FUNCTION KILL.",
+        }
+    }
+}
+
 /// The script that is running.
 #[derive(Debug)]
 pub struct RunningScript {
+    /// What it is.
+    pub kind: ScriptKind,
+    /// Its name, once others are served.
+    pub name: String,
+    /// The words of the command that runs it, once others are served.
+    pub command: Vec<Vec<u8>>,
     /// When it began.
     began: Instant,
     /// When others were served last, once it was over its time.
@@ -36,8 +80,9 @@ pub struct RunningScript {
 
 impl RunningScript {
     /// One that begins now.
-    pub fn new(now: Instant) -> Self {
-        Self { began: now, served: None, wrote: false, killed: false }
+    pub fn new(kind: ScriptKind) -> Self {
+        let (name, command) = (String::new(), Vec::new());
+        Self { kind, name, command, began: Instant::now(), served: None, wrote: false, killed: false }
     }
 
     /// How long it has been running.
@@ -57,6 +102,49 @@ impl RunningScript {
     }
 }
 
+/// All that is known of functions.
+#[derive(Debug, Default)]
+pub struct Functions {
+    /// Made when the first library comes, and not there while a function runs.
+    engine: Option<Box<FunctionEngine>>,
+    /// The libraries.
+    pub libraries: LibrarySet,
+    /// Memory of the interpreter, as it was after the last function.
+    memory_bytes: usize,
+}
+
+impl Functions {
+    /// The interpreter, to be given back ([`Functions::put_back`]); it is made where there is none.
+    ///
+    /// # Errors
+    /// There isn't enough memory for one.
+    pub fn take_engine(&mut self, memory_limit_bytes: u64) -> Result<Box<FunctionEngine>, String> {
+        match self.engine.take() {
+            Some(engine) => Ok(engine),
+            None => FunctionEngine::new(memory_limit_bytes as usize).map(Box::new).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Gives the interpreter back. Without libraries none is needed.
+    pub fn put_back(&mut self, engine: Box<FunctionEngine>) {
+        self.memory_bytes = engine.interpreter().memory_bytes();
+        self.engine = Some(engine);
+        self.drop_unused();
+    }
+
+    /// Gives the interpreter up where there are no libraries.
+    pub fn drop_unused(&mut self) {
+        if self.libraries.is_empty() {
+            (self.engine, self.memory_bytes) = (None, 0);
+        }
+    }
+
+    /// Memory of the interpreter.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+}
+
 /// All that is known of scripts.
 #[derive(Debug, Default)]
 pub struct Scripts {
@@ -64,7 +152,9 @@ pub struct Scripts {
     interpreter: Option<Box<Interpreter>>,
     /// The scripts that are known.
     pub cache: ScriptCache,
-    /// The one that runs.
+    /// Functions of libraries.
+    pub functions: Functions,
+    /// The one that runs, or the function that does.
     pub running: Option<RunningScript>,
     /// Scripts may call commands of operators (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub may_operate: bool,

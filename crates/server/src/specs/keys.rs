@@ -2,7 +2,7 @@
 
 use super::PATTERN_LENGTH;
 use crate::cmd::introspect::help;
-use crate::cmd::{dump, keys, scan, sort, wait};
+use crate::cmd::{dump, keys, migrate, scan, sort, wait};
 use crate::key_uses;
 use crate::table::*;
 
@@ -106,6 +106,21 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Gives a key another name if that is free.")
         .args(&[KEY, Arg::key("newkey")]),
     generic(
+        CommandSpec::new("migrate", -6, migrate::migrate),
+        "2.6.0",
+        "This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target instance. See the pages of \
+         these commands for time complexity. Also an O(N) data transfer between the two instances is performed.",
+    )
+    .flags(WRITE | DANGEROUS)
+    .keys(MIGRATED_KEYS)
+    .summary("Moves keys to another server.")
+    .differs(
+        "Other clients are served meanwhile, except in a transaction or a script. A key that is changed meanwhile stays, which is an \
+         error; one whose client has left by the end stays, too. Connections are not kept, and there is no TLS.",
+    )
+    .args(MIGRATE_ARGS)
+    .tips(RANDOM),
+    generic(
         CommandSpec::new("restore", -4, dump::restore),
         "2.6.0",
         "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis \
@@ -117,8 +132,7 @@ pub static SPECS: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, OW | UPDATE)])
     .summary("Makes a key of what DUMP returned.")
     .differs(
-        "Payloads up to version 12 (Redis 7.4) are taken and always checked in full; the times to live of a hash's fields are lost. \
-         FREQ is accepted and not kept.",
+        "Payloads up to version 12 (Redis 7.4) are taken and always checked in full; the times to live of a hash's fields are lost.",
     )
     .args(&[
         KEY,
@@ -195,6 +209,36 @@ const fn about_value(name: &'static str, handler: crate::ctx::Handler, summary: 
         .args(ONLY_KEY)
         .tips(RANDOM)
 }
+
+const MIGRATED: KeyUse = RW | ACCESS | DELETE;
+const MIGRATED_KEYS: &[KeySpec] = &[
+    KeySpec::one(3, MIGRATED),
+    KeySpec {
+        begin: KeyBegin::Keyword { word: "KEYS", from: -2 },
+        find: KeyFind::Range { last: -1, step: 1, limit: 0 },
+        usage: MIGRATED | INCOMPLETE,
+    },
+];
+const MIGRATE_ARGS: &[Arg] = &[
+    Arg::string("host"),
+    Arg::string("port"),
+    Arg::one_of("key_or_empty_string", &[Arg::key("key"), Arg::word("empty_string", "\"\"")]),
+    Arg::int("destination-db"),
+    Arg::int("timeout"),
+    Arg::word("copy", "COPY").optional().since("3.0.0"),
+    Arg::word("replace", "REPLACE").optional().since("3.0.0"),
+    Arg::one_of(
+        "authentication",
+        &[
+            Arg::string("password").token("AUTH").since("4.0.7"),
+            Arg::block("username_password", &[Arg::string("username"), Arg::string("password")])
+                .token("AUTH2")
+                .since("6.0.0"),
+        ],
+    )
+    .optional(),
+    Arg::key("key").token("KEYS").key_spec(1).optional().multiple().since("3.0.6"),
+];
 
 static OBJECT: &[CommandSpec] = &[
     about_value("encoding", keys::object_encoding, "Tells how a value is stored."),

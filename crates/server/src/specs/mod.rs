@@ -7,6 +7,7 @@ pub mod bits;
 pub mod connection;
 pub mod databases;
 pub mod expire;
+pub mod functions;
 pub mod geo;
 pub mod hashes;
 pub mod hyperloglogs;
@@ -47,6 +48,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     transactions::SPECS,
     pubsub::SPECS,
     scripts::SPECS,
+    functions::SPECS,
     server::SPECS,
     acl::SPECS,
 ];

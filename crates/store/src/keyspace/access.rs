@@ -135,6 +135,12 @@ pub(super) fn set_idle(keyspace: &mut Keyspace, entry: &Entry, idle_s: u64) {
     set_stamp(keyspace, &Entry { header: EntryHeader { clock: stamp.raw(), ..entry.header }, ..*entry });
 }
 
+/// Has an entry's counter of accesses say this, as of now.
+pub(super) fn set_count(keyspace: &mut Keyspace, entry: &Entry, count: u8) {
+    let stamp = AccessStamp::with(count, keyspace.clock.seconds);
+    set_stamp(keyspace, &Entry { header: EntryHeader { clock: stamp.raw(), ..entry.header }, ..*entry });
+}
+
 /// Writes the stamp of an entry that was looked up to be written to, and whose page was changed, but perhaps not its header.
 #[inline]
 pub(super) fn set_stamp(keyspace: &mut Keyspace, entry: &Entry) {

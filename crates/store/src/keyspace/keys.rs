@@ -239,6 +239,16 @@ impl Keyspace {
         Ok(true)
     }
 
+    /// Sets what a key's counter of accesses says, as of now, which is no change. False if there is no such key.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], [`StoreError::NoSuchDb`].
+    pub fn set_access_count(&mut self, db: DbId, key: &[u8], count: u8) -> Result<bool> {
+        let Some(entry) = self.peek_entry(db, key)? else { return Ok(false) };
+        access::set_count(self, &entry, count);
+        Ok(true)
+    }
+
     /// Moves a key to another database. False if there is no such key, or the other database has one of that name.
     ///
     /// # Errors

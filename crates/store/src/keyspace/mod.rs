@@ -5,6 +5,7 @@
 //! root after each change, so the arena is complete at every command boundary.
 
 pub(crate) mod access;
+pub mod attachment;
 pub(crate) mod copying;
 pub(crate) mod digest;
 pub(crate) mod entries;

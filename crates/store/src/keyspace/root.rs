@@ -2,22 +2,25 @@
 //!
 //! Plain data that `Arena::root` points to. The store works on a copy of its tables' heads and writes them through.
 //!
-//! Version 1 had no place in a log. Its object has the same size class, so the field is simply filled in when there is
-//! something to say.
+//! Version 1 had no place in a log, and versions 1 and 2 had nothing beside the keys. Their objects have the same size class, so
+//! the fields are simply filled in when there is something to say; a root gets the lowest version that has what it says.
 
 use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Result, StoreError};
+use crate::heap::External;
 use crate::heap::reclaim::ReclaimRoot;
 use crate::table::TableHead;
 
 /// Databases that a root has room for.
 pub(crate) const DATABASES: usize = 16;
 const MAGIC: [u8; 8] = *b"QUIREKV\0";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Without `log_position`.
 const FIRST_VERSION: u32 = 1;
+/// With `log_position`, without `attachment`.
+const LOGGED_VERSION: u32 = 2;
 
 /// The tables of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -40,16 +43,20 @@ struct Root {
     dbs: [DbRoot; DATABASES],
     /// The last record of the write-ahead log whose effect is in the data, as of the last cut.
     log_position: u64,
+    /// What lies beside the keys.
+    attachment: External,
 }
 
 const VERSION_OFFSET: usize = 8;
 const LOG_POSITION_OFFSET: usize = DBS_OFFSET + DATABASES * 80;
+const ATTACHMENT_OFFSET: usize = LOG_POSITION_OFFSET + 8;
 /// Where the root keeps the list of what is being freed.
 pub(crate) const RECLAIM_OFFSET: usize = 32;
 const DBS_OFFSET: usize = 40;
-const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == LOG_POSITION_OFFSET + 8);
+const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == ATTACHMENT_OFFSET + External::BYTES);
 const _: () = assert!(std::mem::offset_of!(Root, version) == VERSION_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, log_position) == LOG_POSITION_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, attachment) == ATTACHMENT_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, reclaim) == RECLAIM_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
 
@@ -69,7 +76,7 @@ pub(crate) fn create(arena: &mut Arena, seed: [u64; 2]) -> Result<OpenedRoot> {
     let root = arena.get_mut::<Root>(handle)?;
     *root = Root::new_zeroed();
     root.magic = MAGIC;
-    root.version = VERSION;
+    root.version = LOGGED_VERSION;
     root.databases = DATABASES as u32;
     root.seed = seed;
     arena.set_root(handle);
@@ -103,10 +110,27 @@ pub(crate) fn open(arena: &Arena) -> Result<OpenedRoot> {
 /// Writes the place in the log through, unless it is there already.
 pub(crate) fn set_log_position(arena: &mut Arena, root: Handle, position: u64) -> Result<()> {
     let now = arena.get::<Root>(root)?;
-    if now.version == VERSION && now.log_position == position {
+    let version = now.version.max(LOGGED_VERSION);
+    if now.version == version && now.log_position == position {
         return Ok(());
     }
     arena.bytes_mut(root, LOG_POSITION_OFFSET, 8)?.copy_from_slice(&position.to_ne_bytes());
+    arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&version.to_ne_bytes());
+    Ok(())
+}
+
+/// Where the bytes are that lie beside the keys; the null handle if there are none.
+pub(crate) fn attachment(arena: &Arena, root: Handle) -> Result<External> {
+    let now = arena.get::<Root>(root)?;
+    Ok(if now.version < VERSION { External::default() } else { now.attachment })
+}
+
+/// Writes through where the bytes are that lie beside the keys.
+pub(crate) fn set_attachment(arena: &mut Arena, root: Handle, attachment: External) -> Result<()> {
+    if arena.get::<Root>(root)?.version == FIRST_VERSION {
+        set_log_position(arena, root, 0)?;
+    }
+    arena.bytes_mut(root, ATTACHMENT_OFFSET, External::BYTES)?.copy_from_slice(attachment.as_bytes());
     arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&VERSION.to_ne_bytes());
     Ok(())
 }
@@ -133,8 +157,30 @@ mod tests {
         assert_eq!(open(&arena).unwrap().log_position, 0);
         assert!(arena.usable_size(handle).unwrap() >= size_of::<Root>());
         set_log_position(&mut arena, handle, 77).unwrap();
-        assert_eq!((open(&arena).unwrap().log_position, arena.get::<Root>(handle).unwrap().version), (77, VERSION));
+        assert_eq!(
+            (open(&arena).unwrap().log_position, arena.get::<Root>(handle).unwrap().version),
+            (77, LOGGED_VERSION)
+        );
         arena.get_mut::<Root>(handle).unwrap().version = VERSION + 1;
-        assert!(open(&arena).unwrap_err().to_string().contains("version 3"));
+        assert!(open(&arena).unwrap_err().to_string().contains("version 4"));
+    }
+
+    #[test]
+    fn a_root_has_the_version_of_what_it_says() {
+        let mut arena = Arena::create(ArenaConfig { max_bytes: 64 << 20, budget_bytes: 1 << 20 }).unwrap();
+        let handle = create(&mut arena, [1, 2]).unwrap().handle;
+        let version = |arena: &Arena| arena.get::<Root>(handle).unwrap().version;
+        assert_eq!(version(&arena), LOGGED_VERSION);
+        let root = arena.get_mut::<Root>(handle).unwrap();
+        root.version = FIRST_VERSION;
+        // What lies behind an object of the first version is anything.
+        (root.log_position, root.attachment) = (7, External { object: handle, size: 9 });
+        assert_eq!(attachment(&arena, handle).unwrap(), External::default());
+        let bytes = External { object: handle, size: 5 };
+        set_attachment(&mut arena, handle, bytes).unwrap();
+        assert_eq!((attachment(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
+        assert_eq!(open(&arena).unwrap().log_position, 0);
+        set_log_position(&mut arena, handle, 3).unwrap();
+        assert_eq!((open(&arena).unwrap().log_position, version(&arena)), (3, VERSION));
     }
 }

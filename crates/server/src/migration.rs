@@ -1,0 +1,324 @@
+//! Keys on their way to another server (MIGRATE): a thread for each client that has asked for it talks to the target, while the client
+//! waits and all others are served.
+//!
+//! Relies on the handler to make the requests and to take keys away that the target has acknowledged. No operation on the socket takes
+//! longer than the client has said, so that a thread ends.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::time::Duration;
+
+use mio::Waker;
+
+use crate::args::Args;
+
+/// Written to the socket at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Longest line that the target may reply with.
+const LONGEST_LINE: usize = 1024;
+const CONNECTING: &str = "IOERR error or timeout connecting to the client";
+const WRITING: &str = "IOERR error or timeout writing to target instance";
+const READING: &str = "IOERR error or timeout reading to target instance";
+
+/// What the target is to be sent.
+#[derive(Debug, Default)]
+pub struct MigrationJob {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How long each operation on the socket may take.
+    pub timeout: Duration,
+    /// Requests that come first: the password, and the database.
+    pub opening: Vec<u8>,
+    /// How many these are.
+    pub opening_replies: usize,
+    /// A RESTORE for each key.
+    pub restores: Vec<u8>,
+}
+
+/// A key as it was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SentKey {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Length and checksum of its payload.
+    pub payload: (usize, u64),
+    /// When it expires.
+    pub expire_ms: Option<i64>,
+}
+
+/// What became of a job.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MigrationReport {
+    /// Whether the target has taken each key.
+    pub taken: Vec<bool>,
+    /// The error line, if not all went well.
+    pub error: Option<String>,
+}
+
+/// A job that a thread does, or has done.
+#[derive(Debug)]
+struct Migration {
+    /// The request, with the database that it was sent for.
+    request: (u8, Vec<Vec<u8>>),
+    keys: Vec<SentKey>,
+    report: Receiver<MigrationReport>,
+}
+
+/// What is known of a client's job.
+#[derive(Debug)]
+pub enum MigrationState {
+    /// There is none.
+    None,
+    /// The thread is at it.
+    Running,
+    /// It has ended.
+    Ended(Vec<SentKey>, MigrationReport),
+}
+
+/// The jobs of all clients.
+#[derive(Debug, Default)]
+pub struct Migrations {
+    by_client: HashMap<u64, Migration>,
+    /// How many have ended.
+    ended: Arc<AtomicU64>,
+    /// How many of these the loop has seen.
+    seen: u64,
+}
+
+fn words_of(args: Args<'_>) -> Vec<Vec<u8>> {
+    args.iter().map(<[u8]>::to_vec).collect()
+}
+
+impl Migrations {
+    /// Has a thread do a job for a client. The loop is woken when it is done.
+    ///
+    /// # Errors
+    /// The system has no thread.
+    pub fn begin(
+        &mut self,
+        (client, db, args): (u64, u8, Args<'_>),
+        keys: Vec<SentKey>,
+        job: MigrationJob,
+        waker: Arc<Waker>,
+    ) -> io::Result<()> {
+        let (sender, report) = mpsc::channel();
+        let (count, ended) = (keys.len(), Arc::clone(&self.ended));
+        std::thread::Builder::new().name("migrate".to_owned()).spawn(move || {
+            // A client that is gone waits for no report.
+            let _ = sender.send(perform(&job, count));
+            // The loop loads it when it was woken; the channel has the report by then.
+            ended.fetch_add(1, Ordering::Release);
+            // If the loop is gone there is none to wake.
+            let _ = waker.wake();
+        })?;
+        self.by_client.insert(client, Migration { request: (db, words_of(args)), keys, report });
+        Ok(())
+    }
+
+    /// How far a client's job is that this very request has begun; one that has ended, or was begun by another request, is forgotten.
+    pub fn state(&mut self, (client, db, args): (u64, u8, Args<'_>)) -> MigrationState {
+        let Some(migration) = self.by_client.get(&client) else { return MigrationState::None };
+        let (begun_db, words) = &migration.request;
+        let is_same = *begun_db == db && words.len() == args.len() && args.iter().eq(words.iter().map(Vec::as_slice));
+        let report = match migration.report.try_recv() {
+            Err(TryRecvError::Empty) if is_same => return MigrationState::Running,
+            Ok(report) => report,
+            Err(_) => MigrationReport { taken: Vec::new(), error: Some(READING.to_owned()) },
+        };
+        match self.by_client.remove(&client) {
+            Some(migration) if is_same => MigrationState::Ended(migration.keys, report),
+            _ => MigrationState::None,
+        }
+    }
+
+    /// Forgets the jobs of clients that are gone.
+    pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.by_client.retain(|client, _| is_there(*client));
+    }
+
+    /// Whether more have ended since this was asked last.
+    pub fn have_ended(&mut self) -> bool {
+        let ended = self.ended.load(Ordering::Acquire);
+        std::mem::replace(&mut self.seen, ended) != ended
+    }
+}
+
+/// Writes a request of these words.
+pub fn write_request(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Sends the target what it is to be sent, and reads its replies; the keys are so many.
+pub fn perform(job: &MigrationJob, keys: usize) -> MigrationReport {
+    let mut report = MigrationReport { taken: vec![false; keys], error: None };
+    let Ok(mut socket) = connect(job) else {
+        report.error = Some(CONNECTING.to_owned());
+        return report;
+    };
+    if send(&mut socket, &job.opening).and_then(|()| send(&mut socket, &job.restores)).is_err() {
+        report.error = Some(WRITING.to_owned());
+        return report;
+    }
+    let mut replies = Replies { socket, buffer: Vec::new() };
+    let mut opening_error = None;
+    for _ in 0..job.opening_replies {
+        match replies.next_line() {
+            Ok(line) if line.starts_with(b"-") => opening_error = opening_error.or(Some(line)),
+            Ok(_) => {}
+            Err(_) => {
+                report.error = Some(READING.to_owned());
+                return report;
+            }
+        }
+    }
+    for taken in &mut report.taken {
+        let Ok(line) = replies.next_line() else {
+            report.error.get_or_insert_with(|| READING.to_owned());
+            break;
+        };
+        if opening_error.is_some() || line.starts_with(b"-") {
+            let line = opening_error.as_ref().unwrap_or(&line);
+            let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
+            report.error.get_or_insert_with(|| format!("ERR Target instance replied with error: {text}"));
+        } else {
+            *taken = true;
+        }
+    }
+    report
+}
+
+fn connect(job: &MigrationJob) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in (job.host.as_str(), job.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, job.timeout) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(job.timeout))?;
+                socket.set_write_timeout(Some(job.timeout))?;
+                return Ok(socket);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn send(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    bytes.chunks(CHUNK_BYTES).try_for_each(|chunk| socket.write_all(chunk))
+}
+
+/// The lines that the target replies with.
+struct Replies {
+    socket: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Replies {
+    /// The next line, without its end.
+    fn next_line(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let rest = self.buffer.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.truncate(end);
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                return Ok(line);
+            }
+            if self.buffer.len() > LONGEST_LINE {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            let mut some = [0; LONGEST_LINE];
+            match self.socket.read(&mut some)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => self.buffer.extend_from_slice(&some[..count]),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What comes of a job for two keys if the target replies with this, and ends.
+    fn report_of(reply: &'static [u8], opening_replies: usize) -> MigrationReport {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut sent = [0; 6];
+            socket.read_exact(&mut sent).unwrap();
+            socket.write_all(reply).unwrap();
+            sent
+        });
+        let (host, timeout) = ("127.0.0.1".to_owned(), Duration::from_secs(30));
+        let (opening, restores) = (b"ab".to_vec(), b"cdef".to_vec());
+        let report = perform(&MigrationJob { host, port, timeout, opening, opening_replies, restores }, 2);
+        assert_eq!(&target.join().unwrap(), b"abcdef");
+        report
+    }
+
+    #[test]
+    fn keys_are_taken_that_the_target_acknowledges() {
+        for (reply, opening, taken, error) in [
+            (&b"+OK\r\n+OK\r\n+OK\r\n"[..], 1, [true, true], None),
+            (
+                b"+OK\r\n-BUSYKEY no\r\n+OK\r\n",
+                1,
+                [false, true],
+                Some("ERR Target instance replied with error: BUSYKEY no"),
+            ),
+            (b"-ERR a\r\n-ERR b\r\n", 0, [false, false], Some("ERR Target instance replied with error: ERR a")),
+            (
+                b"-WRONGPASS x\r\n+OK\r\n+OK\r\n+OK\r\n",
+                2,
+                [false, false],
+                Some("ERR Target instance replied with error: WRONGPASS x"),
+            ),
+            (b"+OK\r\n", 0, [true, false], Some(READING)),
+            (b"-ERR a\r\n", 0, [false, false], Some("ERR Target instance replied with error: ERR a")),
+            (b"+O", 0, [false, false], Some(READING)),
+            (b"", 1, [false, false], Some(READING)),
+            (&[b'x'; 5000], 0, [false, false], Some(READING)),
+        ] {
+            let report = report_of(reply, opening);
+            assert_eq!(
+                (report.taken.as_slice(), report.error.as_deref()),
+                (&taken[..], error),
+                "{}",
+                reply.escape_ascii()
+            );
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_not_there_or_does_not_answer_ends_the_job_in_time() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let job = |port| MigrationJob {
+            host: "127.0.0.1".to_owned(),
+            port,
+            timeout: Duration::from_millis(20),
+            restores: b"x".to_vec(),
+            ..MigrationJob::default()
+        };
+        assert_eq!(perform(&job(port), 1).error.as_deref(), Some(READING));
+        drop(listener);
+        assert_eq!(perform(&job(port), 1).error.as_deref(), Some(CONNECTING));
+    }
+}

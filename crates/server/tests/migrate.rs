@@ -1,0 +1,141 @@
+//! MIGRATE between two servers over real sockets: what moves, what stays, who waits meanwhile.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use common::{Client, Running, Value, start, start_in};
+
+fn migrate(client: &mut Client, port: u16, rest: &str) -> String {
+    client.text(&format!("MIGRATE 127.0.0.1 {port} {rest}"))
+}
+
+/// The same of all keys that are named behind the options.
+fn migrate_keys(client: &mut Client, port: u16, options: &[&str], keys: &[&str]) -> String {
+    let port = port.to_string();
+    let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "30000"];
+    words.extend(options);
+    words.push("KEYS");
+    words.extend(keys);
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    client.words(&words).text()
+}
+
+fn pair() -> (Running, Running) {
+    (start(&[]), start(&[]))
+}
+
+#[test]
+fn keys_of_all_types_move_with_their_times_to_live() {
+    let (source, target) = pair();
+    let (mut here, mut there) = (source.client(), target.client());
+    for line in
+        ["SET s v", "RPUSH l a b", "HSET h f v", "ZADD z 1.5 m", "SADD t a", "XADD x 1-1 f v", "PEXPIRE l 1000000"]
+    {
+        here.call(line);
+    }
+    let digest = here.text("DEBUG DIGEST");
+    assert_eq!(migrate(&mut here, target.port, "s 0 30000"), "OK");
+    assert_eq!((here.call("GET s"), there.text("GET s")), (Value::Null, "v".to_owned()));
+    assert_eq!(migrate_keys(&mut here, target.port, &[], &["l", "none", "h", "z", "t", "x"]), "OK");
+    assert_eq!((here.call("DBSIZE").int(), there.call("DBSIZE").int()), (0, 6));
+    assert!((900_000..=1_000_000).contains(&there.call("PTTL l").int()));
+    assert_eq!(digest, there.text("DEBUG DIGEST"));
+    assert_eq!(migrate(&mut here, target.port, "s 0 30000"), "NOKEY");
+    assert_eq!(migrate_keys(&mut here, target.port, &[], &["l"]), "NOKEY");
+}
+
+#[test]
+fn a_key_that_the_target_has_is_replaced_or_stays_and_a_copy_leaves_it() {
+    let (source, target) = pair();
+    let (mut here, mut there) = (source.client(), target.client());
+    there.text("SET b old");
+    for key in ["a", "b", "c"] {
+        here.text(&format!("SET {key} new"));
+    }
+    let refused = migrate_keys(&mut here, target.port, &[], &["a", "b", "c"]);
+    assert_eq!(refused, "ERR Target instance replied with error: BUSYKEY Target key name already exists.");
+    assert_eq!(
+        (here.call("KEYS *").items()[0].text().as_str(), there.call("DBSIZE").int()),
+        ("b", 3),
+        "the others have moved"
+    );
+    assert_eq!(migrate(&mut here, target.port, "b 0 30000 COPY REPLACE"), "OK");
+    assert_eq!((here.text("GET b"), there.text("GET b")), ("new".to_owned(), "new".to_owned()));
+    assert_eq!(
+        migrate(&mut here, target.port, "b 99 30000"),
+        "ERR Target instance replied with error: ERR DB index is out of range"
+    );
+    assert_eq!(migrate(&mut here, target.port, "b 3 30000"), "OK");
+    there.text("SELECT 3");
+    assert_eq!(there.text("GET b"), "new");
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let (source, target) = (start(&[]), start(&[("requirepass", "secret")]));
+    let mut here = source.client();
+    here.text("SET k v");
+    let refused = migrate(&mut here, target.port, "k 0 30000");
+    assert_eq!(refused, "ERR Target instance replied with error: NOAUTH Authentication required.");
+    let refused = migrate(&mut here, target.port, "k 0 30000 AUTH wrong");
+    assert!(refused.starts_with("ERR Target instance replied with error: WRONGPASS "), "{refused}");
+    let free = common::free_port();
+    assert_eq!(migrate(&mut here, free, "k 0 30000"), "IOERR error or timeout connecting to the client");
+    assert_eq!(migrate(&mut here, target.port, "k x 30000"), "ERR value is not an integer or out of range");
+    assert_eq!(migrate(&mut here, target.port, "k 0 30000 AUTH"), "ERR syntax error");
+    assert!(migrate(&mut here, target.port, "k 0 30000 KEYS k").starts_with("ERR When using MIGRATE KEYS option"));
+    assert_eq!(migrate(&mut here, target.port, "k 0 30000 AUTH2 default secret"), "OK");
+    here.text("SET k v");
+    assert_eq!(migrate(&mut here, target.port, "k 0 30000 REPLACE AUTH secret"), "OK");
+    assert_eq!(here.call("DBSIZE").int(), 0);
+}
+
+/// Reads a request from `source`'s server and has `meanwhile` done before the target replies that it has taken the key.
+fn while_it_waits(source: &Running, meanwhile: impl FnOnce(&mut Client)) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut asking = source.client();
+    let line = format!("MIGRATE 127.0.0.1 {} k 0 30000\r\n", listener.local_addr().unwrap().port());
+    asking.send(line);
+    let (mut socket, _) = listener.accept().unwrap();
+    assert!(socket.read(&mut [0; 16]).unwrap() > 0);
+    meanwhile(&mut source.client());
+    socket.write_all(b"+OK\r\n+OK\r\n").unwrap();
+    asking.reply().text()
+}
+
+#[test]
+fn other_clients_are_served_meanwhile_and_a_key_that_they_change_stays() {
+    let source = start(&[]);
+    let mut here = source.client();
+    here.text("SET k v");
+    let changed = while_it_waits(&source, |other| assert_eq!(other.text("SET k w"), "OK"));
+    assert!(changed.starts_with("ERR a key was changed while it was moved"), "{changed}");
+    assert_eq!(here.text("GET k"), "w");
+    let expiring = while_it_waits(&source, |other| assert_eq!(other.call("EXPIRE k 1000"), Value::Int(1)));
+    assert!(expiring.starts_with("ERR a key was changed"), "{expiring}");
+    assert_eq!(while_it_waits(&source, |other| assert_eq!(other.text("GET k"), "w")), "OK");
+    assert_eq!(here.call("EXISTS k"), Value::Int(0));
+    here.text("SET k v");
+    assert_eq!(while_it_waits(&source, |other| assert_eq!(other.call("DEL k"), Value::Int(1))), "OK");
+}
+
+#[test]
+fn keys_that_have_moved_are_gone_after_a_restart_and_in_a_transaction_it_is_done_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = [("appendonly", "yes"), ("appendfsync", "no")];
+    let target = start(&[]);
+    {
+        let server = start_in(dir.path(), &settings);
+        let mut here = server.client();
+        here.call("MSET a 1 b 2 c 3 d 4");
+        assert_eq!(migrate_keys(&mut here, target.port, &[], &["a", "b"]), "OK");
+        here.text("MULTI");
+        migrate(&mut here, target.port, "c 0 30000");
+        assert_eq!(here.call("EXEC").items()[0].text(), "OK");
+    }
+    let server = start_in(dir.path(), &settings);
+    let mut here = server.client();
+    assert_eq!((here.call("KEYS *").items()[0].text().as_str(), target.client().call("DBSIZE").int()), ("d", 3));
+}
