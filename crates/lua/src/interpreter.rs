@@ -18,6 +18,9 @@ pub const TICK: i64 = 0;
 /// Makes of a function and two arguments a function that takes none: its call leaves nothing on the stack below the function.
 const BINDER: &str = "local f, a, b = ... return function() return f(a, b) end";
 
+/// A list of strings for scripts: the name of its global, its length, and its elements by their numbers from 0 on.
+pub type WordList<'l, 'w> = (&'l CStr, usize, &'l dyn Fn(usize) -> &'w [u8]);
+
 /// Why a script has failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ScriptError {
@@ -149,7 +152,7 @@ impl Interpreter {
     }
 
     /// Sets globals of scripts to lists of strings: of each its name, its length and its elements.
-    pub fn set_lists<'w>(&self, lists: &[(&CStr, usize, &dyn Fn(usize) -> &'w [u8])]) -> mlua::Result<()> {
+    pub fn set_lists(&self, lists: &[WordList<'_, '_>]) -> mlua::Result<()> {
         // SAFETY: the state is valid, with the table of globals at index 1 and room for more than the four values that are pushed. What may be
         // left by an error are references and numbers, which have no end of their own.
         unsafe {

@@ -26,7 +26,7 @@ mod watch;
 pub use arguments::Arguments;
 pub use environment::Environment;
 pub use host::{CommandOutcome, ScriptHost};
-pub use interpreter::{Interpreter, ScriptError, TICK};
+pub use interpreter::{Interpreter, ScriptError, TICK, WordList};
 pub use mlua;
 pub use number_text::shortest_of;
 pub use raise::{Raise, Results};

@@ -74,9 +74,6 @@ pub fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
         "auth" => index > 0,
         // The name of a user, too, as in Redis.
         "acl|setuser" | "acl|deluser" | "acl|getuser" => index > 1,
-        "migrate" => [("AUTH", 1), ("AUTH2", 2)]
-            .iter()
-            .any(|(word, behind)| (1..=*behind).any(|back| index > 5 + back && args.is(index - back, word))),
         "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),
         "config|set" => index > 2 && args.is(index - 1, "requirepass"),
         "migrate" => is_login_of_target(args, index),

@@ -268,8 +268,11 @@ mod tests {
         TrackingMode { broadcasts: true, ..TrackingMode::default() }
     }
 
+    /// Clients, and the keys that they are told of with who has changed each.
+    type Told = (Vec<u64>, Vec<(String, u64)>);
+
     /// Who is told of which keys, in the order of the prefixes.
-    fn told(tracking: &mut Tracking) -> Vec<(Vec<u64>, Vec<(String, u64)>)> {
+    fn told(tracking: &mut Tracking) -> Vec<Told> {
         let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
         let pending = tracking.take_pending().into_iter();
         pending.map(|one| (one.clients, one.changed.iter().map(|(key, by)| (text(key), *by)).collect())).collect()

@@ -400,7 +400,7 @@ mod tests {
                 Some(cut) => assert_eq!((cut.offset, cut.bytes), (begin as u64, (len - begin) as u64)),
             }
         }
-        let (mut store, done) = import_files(&[whole.clone()]);
+        let (mut store, done) = import_files(std::slice::from_ref(&whole));
         assert_eq!((done.unwrap().cut, value(&mut store, 0, "b")), (None, Some("2".into())));
         let (_, done) = import_files(&[whole[..whole.len() - 1].to_vec(), file_of(&["SET c 1"])]);
         assert!(matches!(done, Err(AofError::Cut { .. })));

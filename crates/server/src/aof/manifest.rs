@@ -139,7 +139,7 @@ mod tests {
         fs::write(&manifest, "file x seq 1 type b\n").unwrap();
         let file = dir.path().join("x");
         for path in [dir.path(), &manifest, &file] {
-            assert_eq!(files_at(path).unwrap(), [file.clone()]);
+            assert_eq!(files_at(path).unwrap(), std::slice::from_ref(&file));
         }
         fs::write(dir.path().join("other.manifest"), "").unwrap();
         assert!(files_at(dir.path()).unwrap_err().contains("several"));

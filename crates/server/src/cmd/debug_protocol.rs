@@ -13,7 +13,8 @@ pub fn reply_as(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     } else if args.is(2, "integer") {
         reply.int(12345);
     } else if args.is(2, "double") {
-        reply.double(3.141);
+        // As Redis does; it is not meant to be pi.
+        reply.double(3141.0 / 1000.0);
     } else if args.is(2, "null") {
         reply.null();
     } else if args.is(2, "array") {
