@@ -14,6 +14,9 @@ const POLICIES: &str = "both are policies on the same devices, and how little th
 const COPIES: &str =
     "how much has to be copied follows from where writers write while a view lives, not from the machine";
 
+const LAYERS: &str = "none is possible: it is how far from that the layers are";
+const FLUSHES: &str = "what a remap costs other threads, and how often files change, follows from the load and the processors' caches of translations";
+
 const UNBOUNDED: &[Unbounded] = &[
     ("server", &["cut_stall_us", "cut_stall_ratio"], CUT),
     ("server", &["p999_during_save_ratio"], PERCENTILE),
@@ -43,6 +46,10 @@ const UNBOUNDED: &[Unbounded] = &[
     ),
     ("wcache", &["pg_small", "pg_large", "pg_congested", "pi_gain", "ioi_gain", "redis_vs_all"], POLICIES),
     ("wcache", &["redis_p999_ms"], PERCENTILE),
+    ("dbio", &["double_cached_share", "small_data_penalty"], LAYERS),
+    ("dbio", &["ycsb_a_vs_rocksdb", "ycsb_b_vs_rocksdb"], "what the peer is not measured with has no bound either"),
+    ("zread", &["lease_untouched_"], "no byte has to move: what is left is the work that a lease has chosen to do"),
+    ("zread", &["zread_16k_t24", "mixed_worst_case", "videoserver_gain", "webserver_gain", "neighbour_"], FLUSHES),
     ("checkpoint", &["*_memory_growth", "server_"], COPIES),
     (
         "checkpoint",

@@ -61,7 +61,8 @@ pub(crate) struct HostCell {
 // SAFETY: the cells are reached by the thread that runs a script in the interpreter, which is one at a time: `Interpreter` is not `Sync`, and hands
 // its Lua to no other thread. Between scripts there is no host.
 unsafe impl Send for HostCell {}
-// SAFETY: as above.
+// SAFETY: no two threads reach the cells at once: they run scripts in the interpreter by a reference that they cannot share, as `Interpreter` is
+// not `Sync`.
 unsafe impl Sync for HostCell {}
 
 impl std::fmt::Debug for HostCell {

@@ -162,9 +162,14 @@ pub fn write_request(out: &mut Vec<u8>, words: &[&[u8]]) {
 /// Sends the target what it is to be sent, and reads its replies; the keys are so many.
 pub fn perform(job: &MigrationJob, keys: usize) -> MigrationReport {
     let mut report = MigrationReport { taken: vec![false; keys], error: None };
-    let Ok(mut socket) = connect(job) else {
-        report.error = Some(CONNECTING.to_owned());
-        return report;
+    let mut socket = match connect(job) {
+        Ok(socket) => socket,
+        Err(error) => {
+            // Redis does not wait until it is connected, so that it meets a refusal when it writes.
+            let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+            report.error = Some(if refused { WRITING } else { CONNECTING }.to_owned());
+            return report;
+        }
     };
     if send(&mut socket, &job.opening).and_then(|()| send(&mut socket, &job.restores)).is_err() {
         report.error = Some(WRITING.to_owned());
@@ -319,6 +324,6 @@ mod tests {
         };
         assert_eq!(perform(&job(port), 1).error.as_deref(), Some(READING));
         drop(listener);
-        assert_eq!(perform(&job(port), 1).error.as_deref(), Some(CONNECTING));
+        assert_eq!(perform(&job(port), 1).error.as_deref(), Some(WRITING));
     }
 }

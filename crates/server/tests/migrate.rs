@@ -82,7 +82,7 @@ fn what_cannot_be_done_is_told() {
     let refused = migrate(&mut here, target.port, "k 0 30000 AUTH wrong");
     assert!(refused.starts_with("ERR Target instance replied with error: WRONGPASS "), "{refused}");
     let free = common::free_port();
-    assert_eq!(migrate(&mut here, free, "k 0 30000"), "IOERR error or timeout connecting to the client");
+    assert_eq!(migrate(&mut here, free, "k 0 30000"), "IOERR error or timeout writing to target instance");
     assert_eq!(migrate(&mut here, target.port, "k x 30000"), "ERR value is not an integer or out of range");
     assert_eq!(migrate(&mut here, target.port, "k 0 30000 AUTH"), "ERR syntax error");
     assert!(migrate(&mut here, target.port, "k 0 30000 KEYS k").starts_with("ERR When using MIGRATE KEYS option"));

@@ -82,7 +82,7 @@ fn uncancelled<T: Copy>(call: impl Fn() -> T) -> T {
     // SAFETY: the variable is this frame's.
     unsafe { real_calls::set_cancel_state(CANCEL_DISABLE, &raw mut before) };
     let result = call();
-    // SAFETY: as above; the state is the one that the thread had.
+    // SAFETY: the variable is this frame's, and the state is the one that the thread had before.
     unsafe { real_calls::set_cancel_state(before, &raw mut before) };
     result
 }

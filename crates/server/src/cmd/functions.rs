@@ -316,6 +316,7 @@ pub fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "    Return general information on all the libraries:",
         "    * Library name",
         "    * The engine used to run the Library",
+        "    * Library description",
         "    * Functions list",
         "    * Library code (if WITHCODE is given)",
         "    It also possible to get only function that matches a pattern using LIBRARYNAME argument.",
@@ -343,7 +344,7 @@ pub fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "    * APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
         "    * REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
         "      libraries with the new libraries (notice that even on this option there is a chance of failure",
-        "      in case of functions name conflict with another library).",
+        "      in case of functions name collision with another library).",
         "HELP",
         "    Prints this help.",
     ];

@@ -9,8 +9,8 @@ use quire_lua::mlua::{self, IntoLuaMulti, Lua, MultiValue, Table, Value};
 use quire_lua::{CommandOutcome, Environment, Interpreter, Raise, Results, ScriptError, ScriptHost, TICK};
 
 use super::api::{self, REGISTER, error_table};
-use super::libraries::LibraryFunction;
-use super::library_code::{WRONG_FUNCTION_NAME, valid_name};
+use super::library_code::{WRONG_NAME, valid_name};
+use super::library_function::LibraryFunction;
 use super::shebang::ScriptFlags;
 
 /// What libraries are called in messages.
@@ -125,7 +125,7 @@ fn read_function(lua: &Lua, args: &MultiValue, known: &[LibraryFunction]) -> Res
         (Some(name), Some(callback)) if args.len() == 2 => read_positional(lua, name, callback)?,
         _ => return Err(refused(lua, "wrong number of arguments to redis.register_function")),
     };
-    let name = valid_name(&name).ok_or_else(|| refused(lua, WRONG_FUNCTION_NAME))?;
+    let name = valid_name(&name).ok_or_else(|| refused(lua, WRONG_NAME))?;
     if known.iter().any(|other| other.name == name) {
         return Err(refused(lua, "Function already exists in the library"));
     }
@@ -237,7 +237,7 @@ mod tests {
             ("'a', f, f", "wrong number of arguments to redis.register_function"),
             ("{}, f", "first argument to redis.register_function must be a string"),
             ("'a', 'f'", "second argument to redis.register_function must be a function"),
-            ("'a.b', f", WRONG_FUNCTION_NAME),
+            ("'a.b', f", WRONG_NAME),
             ("{callback=f}", "redis.register_function must get a function name argument"),
             ("{function_name='a'}", "redis.register_function must get a callback argument"),
             ("{function_name='a', callback=f, flags={'x'}}", "unknown flag given"),

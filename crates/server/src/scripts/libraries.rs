@@ -7,24 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quire_lua::mlua::Function;
-
 use super::function_engine::FunctionEngine;
 use super::library_code;
-use super::shebang::ScriptFlags;
-
-/// A function of a library.
-#[derive(Clone, Debug)]
-pub struct LibraryFunction {
-    /// Its name.
-    pub name: String,
-    /// What it says about itself.
-    pub description: Option<Vec<u8>>,
-    /// What it may do.
-    pub flags: ScriptFlags,
-    /// What is run.
-    pub callback: Function,
-}
+use super::library_function::LibraryFunction;
 
 /// A library.
 #[derive(Debug)]

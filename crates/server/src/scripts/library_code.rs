@@ -2,12 +2,9 @@
 
 use crate::resp::inline;
 
-/// Why something can't be called so.
-pub(super) const WRONG_LIBRARY_NAME: &str =
+/// Why a library or a function can't be called so; Redis says it of both in these words.
+pub(super) const WRONG_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
-/// The same of functions.
-pub(super) const WRONG_FUNCTION_NAME: &str =
-    "Function names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
 /// A library's text, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +53,7 @@ pub(super) fn parse(text: &[u8]) -> Result<(String, LibraryCode<'_>), String> {
             None => return Err(format!("Invalid metadata value given: {}", String::from_utf8_lossy(option))),
         }
     }
-    let name = valid_name(name.ok_or("Library name was not given")?).ok_or(WRONG_LIBRARY_NAME)?;
+    let name = valid_name(name.ok_or("Library name was not given")?).ok_or(WRONG_NAME)?;
     let engine = engine.get(2..).unwrap_or_default();
     if !engine.eq_ignore_ascii_case(b"lua") {
         return Err(format!("Engine '{}' not found", String::from_utf8_lossy(engine)));
@@ -81,8 +78,8 @@ mod tests {
             (b"#!lua\n", "Library name was not given"),
             (b"#!lua name=a name=b\n", "Invalid metadata value, name argument was given multiple times"),
             (b"#!lua flags=a name=b\n", "Invalid metadata value given: flags=a"),
-            (b"#!lua name=\n", WRONG_LIBRARY_NAME),
-            (b"#!lua name=a-b\n", WRONG_LIBRARY_NAME),
+            (b"#!lua name=\n", WRONG_NAME),
+            (b"#!lua name=a-b\n", WRONG_NAME),
             (b"#!perl name=a\n", "Engine 'perl' not found"),
         ] {
             assert_eq!(parse(text).unwrap_err(), error, "{}", text.escape_ascii());

@@ -9,6 +9,7 @@ mod conversion;
 mod function_engine;
 mod libraries;
 mod library_code;
+mod library_function;
 mod shebang;
 
 use std::time::{Duration, Instant};
@@ -19,8 +20,9 @@ pub use api::{ACL_CHECK, REGISTER, SETRESP, error_table};
 pub use cache::{CachedScript, ScriptCache, ScriptDigest, digest_of, digest_text};
 pub use conversion::write_reply;
 pub use function_engine::{FunctionEngine, LOAD_LIMIT, refused};
-pub use libraries::{Library, LibraryFunction, LibrarySet};
+pub use libraries::{Library, LibrarySet};
 pub use library_code::library_name;
+pub use library_function::LibraryFunction;
 pub use shebang::{ScriptFlags, parse as parse_shebang};
 
 /// What scripts are called in messages.

@@ -168,10 +168,10 @@ static TRACKING: &[Arg] = &[
     Arg::one_of("status", &[Arg::word("on", "ON"), Arg::word("off", "OFF")]),
     Arg::int("client-id").token("REDIRECT").optional(),
     Arg::string("prefix").token("PREFIX").optional().multiple_token(),
-    Arg::word("BCAST", "BCAST").optional(),
-    Arg::word("OPTIN", "OPTIN").optional(),
-    Arg::word("OPTOUT", "OPTOUT").optional(),
-    Arg::word("NOLOOP", "NOLOOP").optional(),
+    Arg::word("bcast", "BCAST").optional(),
+    Arg::word("optin", "OPTIN").optional(),
+    Arg::word("optout", "OPTOUT").optional(),
+    Arg::word("noloop", "NOLOOP").optional(),
 ];
 
 static ON_OFF: &[Arg] = &[Arg::one_of("enabled", &[Arg::word("on", "ON"), Arg::word("off", "OFF")])];

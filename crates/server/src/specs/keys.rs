@@ -221,8 +221,8 @@ const MIGRATED_KEYS: &[KeySpec] = &[
 ];
 const MIGRATE_ARGS: &[Arg] = &[
     Arg::string("host"),
-    Arg::string("port"),
-    Arg::one_of("key_or_empty_string", &[Arg::key("key"), Arg::word("empty_string", "\"\"")]),
+    Arg::int("port"),
+    Arg::one_of("key_or_empty_string", &[Arg::key("key"), Arg::word("empty_string", "")]),
     Arg::int("destination-db"),
     Arg::int("timeout"),
     Arg::word("copy", "COPY").optional().since("3.0.0"),

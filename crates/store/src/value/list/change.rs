@@ -259,7 +259,11 @@ impl ListMut<'_> {
             // The reply to a pop from a list that exists is an element.
             return Err(StoreError::damaged("a list without elements"));
         }
-        if count == 1 && len > 1 && self.encoding()? == Some(ListEncoding::Nodes) {
+        let is_chain = match self.encoding()? {
+            Some(ListEncoding::Nodes) => true,
+            Some(ListEncoding::Packed) | None => false,
+        };
+        if is_chain && count == 1 && len > 1 {
             owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
             return self.pop_of_chain(end, f).map(Some);
         }
