@@ -230,9 +230,10 @@ const MIGRATE_ARGS: &[Arg] = &[
     Arg::one_of(
         "authentication",
         &[
-            Arg::string("password").token("AUTH").since("4.0.7"),
+            Arg::string("password").token("AUTH").optional().since("4.0.7"),
             Arg::block("username_password", &[Arg::string("username"), Arg::string("password")])
                 .token("AUTH2")
+                .optional()
                 .since("6.0.0"),
         ],
     )
