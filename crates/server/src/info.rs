@@ -220,7 +220,7 @@ fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("last_image_bytes", saves.last_bytes);
     checkpoint(source, text);
     text.field("restore_mode", restored.mode);
-    text.field("restore_in_progress", u8::from(restoring));
+    text.field("restore_in_progress", u8::from(restoring || source.server.steps.loading.is_some()));
     text.field("restore_image_bytes", restored.image_bytes);
     text.field("restore_regions_loaded_first", restored.regions_loaded);
     text.field("restore_first_read_us", restored.first_read_us);

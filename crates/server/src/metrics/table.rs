@@ -148,7 +148,7 @@ pub const FIELDS: &[FieldMetric] = &[
     row("quire_save_writer_wait_seconds", COUNTER, "writer_wait_total_us", FieldValue::Micros, "Seconds of these waits together."),
     row("quire_save_writer_wait_longest_seconds", GAUGE, "writer_wait_longest_us", FieldValue::Micros, "Seconds of the longest of these waits."),
     row("quire_checkpoint_deltas", GAUGE, "checkpoint_chain_deltas", FieldValue::Number, "Deltas over the image on the disk."),
-    row("quire_restore_running", GAUGE, "restore_in_progress", FieldValue::Number, "1 while the image is still read and verified."),
+    row("quire_restore_running", GAUGE, "restore_in_progress", FieldValue::Number, "1 while the data is loaded, and while the image is still read and verified."),
     row("quire_log_enabled", GAUGE, "aof_enabled", FieldValue::Number, "1 if writes are logged (appendonly)."),
     row("quire_log_last_write_ok", GAUGE, "aof_last_write_status", FieldValue::Ok, "1 unless the log of writes has failed or refuses writes."),
     row("quire_log_refused_writes", COUNTER, "log_refused_writes", FieldValue::Number, "Writes that were refused because of the log."),
