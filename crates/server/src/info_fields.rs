@@ -89,7 +89,11 @@ pub const OWN: &[InfoField] = &[
         "restore_mode",
         "How the data came back at the start: `map`, `load`, `clone`, `rdb` from a file of Redis, or `none` without an image.",
     ),
-    field(SAVES, "restore_in_progress", "1 while the data is loaded, and while the image is still read and verified; saves wait for that."),
+    field(
+        SAVES,
+        "restore_in_progress",
+        "1 while the data is loaded, and while the image is still read and verified; saves wait for that.",
+    ),
     field(SAVES, "restore_image_bytes", "Bytes of that image."),
     field(SAVES, "restore_regions_loaded_first", "Regions of 2 MiB that were read before the first command."),
     field(SAVES, "restore_first_read_us", "Microseconds until the first command could be served."),
