@@ -18,6 +18,8 @@ use crate::args::Args;
 
 /// Written to the socket at once.
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Jobs that run at a time. Each is a thread, and holds what it sends, until its target has answered or the time is over.
+const MOST_JOBS: u64 = 64;
 /// Longest line that the target may reply with.
 const LONGEST_LINE: usize = 1024;
 const CONNECTING: &str = "IOERR error or timeout connecting to the client";
@@ -85,6 +87,8 @@ pub enum MigrationState {
 #[derive(Debug, Default)]
 pub struct Migrations {
     by_client: HashMap<u64, Migration>,
+    /// How many were begun.
+    begun: u64,
     /// How many have ended.
     ended: Arc<AtomicU64>,
     /// How many of these the loop has seen.
@@ -99,7 +103,7 @@ impl Migrations {
     /// Has a thread do a job for a client. The loop is woken when it is done.
     ///
     /// # Errors
-    /// The system has no thread.
+    /// The system has no thread, or as many jobs as may run are running, those of clients that have left among them.
     pub fn begin(
         &mut self,
         (client, db, args): (u64, u8, Args<'_>),
@@ -107,6 +111,11 @@ impl Migrations {
         job: MigrationJob,
         waker: Arc<Waker>,
     ) -> io::Result<()> {
+        if self.begun.saturating_sub(self.ended.load(Ordering::Acquire)) >= MOST_JOBS {
+            return Err(io::Error::other(format!(
+                "keys of {MOST_JOBS} clients are being moved already, try again later"
+            )));
+        }
         let (sender, report) = mpsc::channel();
         let (count, ended) = (keys.len(), Arc::clone(&self.ended));
         std::thread::Builder::new().name("migrate".to_owned()).spawn(move || {
@@ -117,6 +126,7 @@ impl Migrations {
             // If the loop is gone there is none to wake.
             let _ = waker.wake();
         })?;
+        self.begun += 1;
         self.by_client.insert(client, Migration { request: (db, words_of(args)), keys, report });
         Ok(())
     }
@@ -309,6 +319,34 @@ mod tests {
                 reply.escape_ascii()
             );
         }
+    }
+
+    #[test]
+    fn a_job_beyond_those_that_may_run_is_refused_until_one_has_ended() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let poll = mio::Poll::new().unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), mio::Token(0)).unwrap());
+        let mut migrations = Migrations::default();
+        let begin = |migrations: &mut Migrations, client| {
+            // The target never answers.
+            let job = MigrationJob {
+                host: "127.0.0.1".to_owned(),
+                port,
+                timeout: Duration::from_secs(3),
+                opening: b"x".to_vec(),
+                opening_replies: 1,
+                ..MigrationJob::default()
+            };
+            migrations.begin((client, 0, Args::new(b"", &[])), Vec::new(), job, Arc::clone(&waker))
+        };
+        (0..MOST_JOBS).for_each(|client| begin(&mut migrations, client).unwrap());
+        migrations.keep(|_| false);
+        assert!(begin(&mut migrations, MOST_JOBS).unwrap_err().to_string().contains("try again later"));
+        while migrations.ended.load(Ordering::Acquire) < MOST_JOBS {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        begin(&mut migrations, MOST_JOBS).unwrap();
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub fn migrate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let clients = &ctx.server.clients;
     ctx.server.blocked.migrations.keep(|id| clients.by_id(id).is_some());
     let begun = ctx.server.blocked.migrations.begin(asker, keys, job, waker);
-    begun.map_err(|error| CmdError::owned(format!("ERR no thread can be started to move keys: {error}")))?;
+    begun.map_err(|error| CmdError::owned(format!("ERR the keys can't be moved now: {error}")))?;
     Err(ctx.not_yet(BlockReason::Migration))
 }
 
