@@ -161,10 +161,14 @@ class Quire:
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 raise AssertionError(f"quire ended with {self.process.returncode}:\n{self.log_text()[-2000:]}")
+            connection = None
             with contextlib.suppress(OSError, ReplyError):
                 connection = Raw(self.port)
                 connection.call("GET", "no-such-key")
                 return connection
+            # An error keeps the frame that raised it, and so the connection: a client that tests do not know of.
+            if connection:
+                connection.close()
             time.sleep(0.005)
         raise AssertionError("quire does not answer")
 

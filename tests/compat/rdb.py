@@ -398,6 +398,10 @@ def replies_and_errors_are_those_of_redis(options):
             payload = sides[1].call("DUMP", "v").tree[1]
             for words in words_of_restore(payload):
                 quire, redis_ = (side.call(*words) for side in sides)
+                if words[:2] == ("OBJECT", "IDLETIME"):
+                    # A second can begin between what is restored and what is asked.
+                    assert {quire.tree[1], redis_.tree[1]} <= {1000, 1001, 1002}, (words, str(quire), str(redis_))
+                    continue
                 assert quire.raw == redis_.raw, (words, str(quire), str(redis_))
                 count += 1
         for side in sides:

@@ -9,7 +9,7 @@ server, which is ended after it, and a time; what it leaves of that is told. A t
     skipped   left out by a tag, since it needs replication, a server that the suite starts, or the like
     lost      never run, since something before it, outside a test, failed (told as `stopped`), hung or took the file's time
 
-    tests/compat/units.py CHECKOUT [--program PATH] [--peer] [--deny TAG]… [--json FILE] [UNIT]…
+    tests/compat/_units.py CHECKOUT [--program PATH] [--peer] [--deny TAG]… [--json FILE] [UNIT]…
 
 With `--peer` it runs redis-server instead, which shows what the suite asks of a server that it has not started itself.
 """
