@@ -306,7 +306,7 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
 fn append(store: &mut Store, key: &[u8], element: &[u8]) -> quire_store::Result<()> {
     let mut list = list::open_mut(store, ZERO, key)?;
     list.make_room([element])?;
-    list.push(End::Back, element)
+    list.push(End::Back, element).map(drop)
 }
 
 /// The valid store, and patches of one to three places all over it.

@@ -27,23 +27,29 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
+    /// Whether an effect that is said is written down: there is a log.
+    #[inline]
+    pub fn says_effects(&self) -> bool {
+        self.server.log_writer.is_some()
+    }
+
     /// Says the effect of the command in words of its own; it is told only if data has changed.
     pub fn say_effect(&mut self, words: &[EffectWord<'_>]) {
-        if self.server.log_writer.is_some() {
+        if self.says_effects() {
             self.server.effects.say(words);
         }
     }
 
     /// Says a further command of the effect, which follows what was said before in the same record.
     pub fn say_also(&mut self, words: &[EffectWord<'_>]) {
-        if self.server.log_writer.is_some() {
+        if self.says_effects() {
             self.server.effects.say_also(words);
         }
     }
 
     /// Says that the command has changed data, though its specification doesn't say that it writes.
     pub fn say_changed(&mut self) {
-        if self.server.log_writer.is_some() {
+        if self.says_effects() {
             self.server.effects.say_as_it_came();
         }
     }

@@ -45,6 +45,60 @@ fn a_slow_reader_gets_everything_and_no_other_client_waits_for_it() {
 }
 
 #[test]
+fn all_clients_of_one_turn_get_their_replies_short_and_long_in_order() {
+    let server = with_big(MIB, &[]);
+    let mut sleeper = server.client();
+    let mut clients: Vec<Client> = (0..40).map(|_| server.client()).collect();
+    for round in 0..5 {
+        // All of them are ready when the loop looks again.
+        sleeper.send(request("DEBUG SLEEP 0.1"));
+        for (number, client) in clients.iter_mut().enumerate() {
+            for line in [format!("ECHO {round}:{number}"), format!("INCR own:{number}")] {
+                client.send(request(&line));
+            }
+            if number % 7 == 3 {
+                client.send(request("GET big"));
+            }
+            client.send(request("ECHO end"));
+        }
+        assert_eq!(sleeper.reply().text(), "OK");
+        for (number, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.reply().text(), format!("{round}:{number}"));
+            assert_eq!(client.reply().int(), round + 1);
+            if number % 7 == 3 {
+                assert!(matches!(client.reply(), Value::Bulk(value) if value.len() == MIB));
+            }
+            assert_eq!(client.reply().text(), "end");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_leaves_in_the_turn_of_others_gets_its_last_replies() {
+    let server = start(&[]);
+    let mut sleeper = server.client();
+    let mut leaving: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    sleeper.send(request("DEBUG SLEEP 0.1"));
+    for (number, client) in leaving.iter_mut().enumerate() {
+        client.send(request("INCR counter"));
+        if number % 2 == 0 {
+            client.send(request("QUIT"));
+        }
+        client.end();
+    }
+    assert_eq!(sleeper.reply().text(), "OK");
+    let mut told: Vec<i64> = leaving.iter_mut().map(|client| client.reply().int()).collect();
+    told.sort_unstable();
+    assert_eq!(told, (1..=20).collect::<Vec<i64>>());
+    for (number, client) in leaving.iter_mut().enumerate() {
+        if number % 2 == 0 {
+            assert_eq!(client.reply().text(), "OK");
+        }
+        client.closed();
+    }
+}
+
+#[test]
 fn requests_of_a_client_that_does_not_read_stay_with_it() {
     let server = with_big(MIB, &[]);
     let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();

@@ -44,6 +44,25 @@ fn other_clients_are_told_that_a_script_is_slow_and_may_end_it() {
 }
 
 #[test]
+fn replies_that_were_put_off_come_while_a_script_of_the_same_turn_runs() {
+    let server = start(&[("busy-reply-threshold", "1")]);
+    let (mut sleeper, mut first, mut slow, mut killer) =
+        (server.client(), server.client(), server.client(), server.client());
+    for client in [&mut sleeper, &mut first, &mut slow, &mut killer] {
+        assert_eq!(client.text("PING"), "PONG");
+    }
+    // Both are ready, one after the other, when the loop looks again.
+    sleeper.send(common::request("DEBUG SLEEP 0.2"));
+    first.send(common::request("ECHO early"));
+    begin(&mut slow, ENDLESS);
+    assert_eq!(sleeper.reply().text(), "OK");
+    assert_eq!(first.reply().text(), "early");
+    common::eventually("others are refused", || first.text("PING").starts_with("BUSY"));
+    assert_eq!(killer.text("SCRIPT KILL"), "OK");
+    assert!(text(&slow.reply()).starts_with("ERR Script killed by user"));
+}
+
+#[test]
 fn a_script_that_has_written_goes_on_unless_the_server_ends_without_a_save() {
     let mut server = start(&[("busy-reply-threshold", "1")]);
     let (mut slow, mut other) = (server.client(), server.client());

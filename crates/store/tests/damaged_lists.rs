@@ -22,7 +22,9 @@ fn made(elements: &[&[u8]], node: i64) -> Store {
     let mut store = Store::create(config).unwrap();
     let mut list = list::open_mut(&mut store, DB, b"made").unwrap();
     list.make_room(elements.iter().copied()).unwrap();
-    elements.iter().for_each(|element| list.push(End::Back, element).unwrap());
+    for element in elements {
+        list.push(End::Back, element).unwrap();
+    }
     drop(list);
     assert!(store.rename(DB, b"made", KEY).unwrap());
     store

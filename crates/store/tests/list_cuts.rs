@@ -41,7 +41,7 @@ fn elements(range: Range<u64>) -> Vec<Vec<u8>> {
 fn push(store: &mut Keyspace, end: End, elements: &[Vec<u8>]) -> Result<(), StoreError> {
     let mut list = list::open_mut(store, DB, KEY).unwrap();
     list.make_room(elements.iter().map(Vec::as_slice))?;
-    elements.iter().try_for_each(|element| list.push(end, element))
+    elements.iter().try_for_each(|element| list.push(end, element).map(drop))
 }
 
 fn filled() -> Store {

@@ -42,7 +42,9 @@ fn all(store: &mut Keyspace, key: &[u8]) -> Vec<Vec<u8>> {
 fn push(store: &mut Keyspace, key: &[u8], end: End, elements: &[Vec<u8>]) {
     let mut list = list::open_mut(store, ZERO, key).unwrap();
     list.make_room(elements.iter().map(Vec::as_slice)).unwrap();
-    elements.iter().for_each(|element| list.push(end, element).unwrap());
+    for element in elements {
+        list.push(end, element).unwrap();
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -298,7 +300,7 @@ fn growth_without_memory_is_refused_and_leaves_the_list_as_it_was() {
             match number % 3 {
                 0 => list.make_room([element.as_slice()]).and_then(|()| list.push(End::Front, &element)),
                 1 => list.make_room([element.as_slice()]).and_then(|()| list.push(End::Back, &element)),
-                _ => list.insert(&middle.unwrap_or_default(), number % 2 == 0, &element).map(drop),
+                _ => list.insert(&middle.unwrap_or_default(), number % 2 == 0, &element).map(|_| 0),
             }
         };
         if let Err(error) = done {

@@ -87,6 +87,8 @@ fn elements_take_the_memory_of_those_that_were_trimmed_and_are_not_freed_yet() {
     assert!(count > 10_000, "{count}");
     list::open_mut(&mut store, DB, b"old").unwrap().keep(count / 2..count / 2 + 10).unwrap();
     assert!(store.stats().reclaim_pending > 0);
-    (0..count / 2).for_each(|_| push(&mut store, b"new").unwrap());
+    for _ in 0..count / 2 {
+        push(&mut store, b"new").unwrap();
+    }
     assert_eq!(list::view(&mut store, DB, b"old").unwrap().len().unwrap(), 10);
 }

@@ -183,7 +183,7 @@ fn run_on_list(store: &mut Store, key: &[u8], op: &ListOp) -> Result<(), StoreEr
         ListOp::Push(end, element, len) => {
             let element = name(element, len);
             list.make_room([element.as_slice()])?;
-            list.push(end, &element)
+            list.push(end, &element).map(drop)
         }
         ListOp::Pop(end, count) => list.pop(end, count, &mut |_| true).map(drop),
         ListOp::Set(index, len) => {

@@ -65,14 +65,17 @@ fn push(ctx: &mut Ctx<'_>, end: End, must_exist: bool) -> Result<(), CmdError> {
         return Ok(());
     }
     list.make_room(args.from(2).iter())?;
+    let mut len = 0;
     for at in 2..args.len() {
-        if let Err(error) = list.push(end, args.at(at)) {
-            drop(list);
-            ctx.did_only(at);
-            return Err(error.into());
-        }
+        len = match list.push(end, args.at(at)) {
+            Ok(len) => len,
+            Err(error) => {
+                drop(list);
+                ctx.did_only(at);
+                return Err(error.into());
+            }
+        };
     }
-    let len = list.len()?;
     ctx.reply.int(len as i64);
     Ok(())
 }

@@ -61,6 +61,9 @@ fn trim_to(ctx: &mut Ctx<'_>, trim: &StreamTrim) -> Result<Option<u64>, CmdError
 }
 
 fn say_added(ctx: &mut Ctx<'_>, id: StreamId, id_at: usize, left: Option<u64>) {
+    if !ctx.says_effects() {
+        return;
+    }
     let id = id.to_string();
     let mut words = vec![EffectWord::Bytes(b"XADD"), EffectWord::Arg(1)];
     if let Some(left) = left {

@@ -53,6 +53,10 @@ impl BusySockets {
 
     /// Reads from one client and runs what it may.
     fn serve_one(&mut self, store: &mut Store, state: &mut ServerState, connection: &mut Connection) {
+        if !connection.output.waiting().is_empty() {
+            // The loop may have put its replies off until those of other clients are sent.
+            write(connection);
+        }
         if connection.is_held()
             || connection.client.closing != CloseState::No
             || connection.input.len() > MOST_INPUT_BYTES

@@ -23,6 +23,8 @@ use crate::state::Shutdown;
 const SCRATCH_BYTES: usize = 256 * 1024;
 /// How often it is looked whether the log's device has caught up, should it end with nothing to tell.
 const LOOK_BEHIND: Duration = Duration::from_millis(100);
+/// A reply waits for those of other clients for so long, and for the end of the command that runs then.
+const LONGEST_DEFERRAL: Duration = Duration::from_micros(200);
 /// Events taken at once.
 const EVENTS: usize = 1024;
 const WAKE: Token = Token(usize::MAX - 1);
@@ -116,9 +118,7 @@ impl Engine {
                 Err(error) => return Err(error),
             }
             self.begin_turn();
-            for event in &events {
-                self.serve(event);
-            }
+            self.serve_all(&events);
             if self.has_unfinished() {
                 self.serve_again();
             }
@@ -133,6 +133,26 @@ impl Engine {
     fn begin_turn(&mut self) {
         self.worker.state.take_time();
         self.worker.store.set_now_ms(self.worker.state.clock.unix_ms);
+    }
+
+    /// Serves what is ready, and sends the replies to several clients one right after the other: the first one wakes the process that
+    /// reads them, which is still awake for the others. Waking it costs more than most commands.
+    fn serve_all(&mut self, events: &Events) {
+        let (mut events, mut deferred_since) = (events.iter().peekable(), None);
+        while let Some(event) = events.next() {
+            self.worker.defers_sends = events.peek().is_some();
+            self.serve(event);
+            if self.worker.state.clients.has_delivered() {
+                let now = self.worker.state.clock.command_start;
+                if now.saturating_duration_since(*deferred_since.get_or_insert(now)) > LONGEST_DEFERRAL {
+                    self.worker.defers_sends = false;
+                    self.send_messages();
+                    deferred_since = None;
+                }
+            }
+        }
+        self.worker.defers_sends = false;
+        self.send_messages();
     }
 
     fn serve(&mut self, event: &mio::event::Event) {

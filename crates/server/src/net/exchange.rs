@@ -187,7 +187,14 @@ impl Engine {
             connection.unread = false;
             self.again.push(slot);
         }
-        let wants_writing = !connection.output.waiting().is_empty() || connection.socket.has_unsent();
+        let mut wants_writing = !connection.output.waiting().is_empty() || connection.socket.has_unsent();
+        if wants_writing && self.worker.defers_sends && !connection.watches_writing {
+            // Its socket is asked to take them first, with those of other clients.
+            wants_writing = false;
+            if !std::mem::replace(&mut connection.has_messages, true) {
+                self.worker.state.clients.note_unsent(slot);
+            }
+        }
         if wants_writing != connection.watches_writing {
             watch_writing(self.poll.registry(), slot, &mut connection, wants_writing);
         }

@@ -32,6 +32,8 @@ const HELD_OUTPUT_BYTES: usize = 32 << 20;
 const LEAST_HELD_OUTPUT_BYTES: usize = 64 * 1024;
 /// After so long a client's further requests wait for the next turn of the loop, so that others get theirs.
 const SHARE: Duration = Duration::from_millis(4);
+/// Replies of a client up to this may wait for those of other clients in the same turn.
+const DEFERRED_BYTES: usize = 16 * 1024;
 /// From so many unsent bytes on the reply buffer is handed over instead of being copied.
 const HANDED_OVER_BYTES: usize = 64 * 1024;
 
@@ -47,6 +49,8 @@ pub(super) struct Worker {
     tokens: Vec<Prefetched>,
     /// The log's device is behind: commands that write must wait.
     pub log_behind: bool,
+    /// Short replies wait until those of other clients are sent with them: the loop has more to serve in this turn.
+    pub defers_sends: bool,
     /// Some commands that write must wait: for the log's device, or for the copy of a key. May be true without cause.
     holds_writes: bool,
 }
@@ -62,6 +66,7 @@ impl Worker {
             commands: Vec::new(),
             tokens: Vec::with_capacity(BATCH),
             log_behind: false,
+            defers_sends: false,
             holds_writes: false,
         }
     }
@@ -404,7 +409,8 @@ impl Worker {
         }
         self.hold_if_owed(connection);
         let mut sent = 0;
-        if connection.output.is_empty() && connection.output.held_for().is_none() {
+        let defers = self.defers_sends && self.reply.len() <= DEFERRED_BYTES;
+        if !defers && connection.output.is_empty() && connection.output.held_for().is_none() {
             sent = write_once(self.reply.as_bytes(), connection, &mut self.state);
         }
         let unsent = self.reply.len() - sent;

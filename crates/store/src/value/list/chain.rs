@@ -112,8 +112,8 @@ impl Chain<'_> {
         self.add((last, ANCHOR), [bytes, &[]], count).map(drop)
     }
 
-    /// Adds an element at one end. `encoded` is what `packed` makes of it.
-    pub(super) fn push(&mut self, end: End, encoded: &[u8]) -> Result<()> {
+    /// Adds an element at one end; returns how many there are then. `encoded` is what `packed` makes of it.
+    pub(super) fn push(&mut self, end: End, encoded: &[u8]) -> Result<u64> {
         let object = nodes::anchor_object(&self.heap.arena, self.head)?;
         let anchor = self.heap.arena.get::<Anchor>(object)?;
         let number = if end == End::Front { anchor.first } else { anchor.last };
@@ -143,10 +143,10 @@ impl Chain<'_> {
     pub(super) fn insert(&mut self, index: u64, encoded: &[u8]) -> Result<()> {
         let len = nodes::anchor(&self.heap.arena, self.head)?.elements;
         if index == 0 {
-            return self.push(End::Front, encoded);
+            return self.push(End::Front, encoded).map(drop);
         }
         if index >= len {
-            return self.push(End::Back, encoded);
+            return self.push(End::Back, encoded).map(drop);
         }
         let (node, within) = locate(&self.heap.arena, self.head, index)?;
         let (used, count) = (node.used(), node.count());
@@ -251,21 +251,25 @@ impl Chain<'_> {
         self.drop_end(End::Front, ends.before)
     }
 
-    /// Calls `f` with the element at one end, and takes it off unless it returns false; there are more.
-    pub(super) fn pop(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<bool> {
+    /// Calls `f` with the element at one end, and takes it off unless it returns false. `None`, and nothing is done, if there are no more
+    /// than that one.
+    pub(super) fn pop(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<Option<bool>> {
         let object = nodes::anchor_object(&self.heap.arena, self.head)?;
         let anchor = self.heap.arena.get::<Anchor>(object)?;
+        if anchor.elements <= 1 {
+            return Ok(None);
+        }
         let node = self.node(if end == End::Front { anchor.first } else { anchor.last })?;
         let bytes = node.elements(&self.heap.arena)?;
         let item =
             if end == End::Front { packed::item_at(bytes, 0)? } else { packed::item_before(bytes, bytes.len())? };
         if !f(item.element) {
-            return Ok(false);
+            return Ok(Some(false));
         }
         let span = item.span;
         self.cut(&node, span.start, span.len(), 1)?;
         nodes::count_in(self.heap, object, -1)?;
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// Takes so many elements off one end; there are more.

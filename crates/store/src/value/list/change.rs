@@ -24,6 +24,8 @@ use super::whole::{self, COUNT_BYTES};
 
 /// Bytes of a listpack of Redis besides its elements, which count where it is decided how a list is stored.
 const LISTPACK_BYTES: usize = 7;
+/// Items in the table of a chain of one node: that and the anchor.
+const SMALLEST_CHAIN: u64 = 2;
 
 /// A list to be changed, or made by the first element that is added. The key goes with the last element.
 #[derive(Debug)]
@@ -162,29 +164,34 @@ impl ListMut<'_> {
         self.value.change_table(head, |heap, head| change(&mut Chain { heap, head, hasher: &hasher, limit }))
     }
 
-    /// Adds an element at one end. [`ListMut::make_room`] comes first; without it a list stays packed up to what one may hold at most.
+    /// Adds an element at one end; returns how many there are then. [`ListMut::make_room`] comes first; without it a list stays packed up
+    /// to what one may hold at most.
     ///
     /// # Errors
     /// As [`open_mut`]; the list holds what it held then.
-    pub fn push(&mut self, end: End, element: &[u8]) -> Result<()> {
+    pub fn push(&mut self, end: End, element: &[u8]) -> Result<u64> {
         check_len(element.len())?;
         let encoded = packed::encoded(element);
-        match self.encoding()? {
+        let len = match self.encoding()? {
             Some(ListEncoding::Nodes) => self.change(|chain| chain.push(end, &encoded))?,
             Some(ListEncoding::Packed) => {
                 let (count, elements) = whole::parts(self.value.bytes()?)?;
                 let at = if end == End::Front { 0 } else { elements.len() };
                 if count >= whole::MAX_COUNT || elements.len() + encoded.len() > PACKED_MAX_BYTES {
                     self.unpack()?;
-                    self.change(|chain| chain.push(end, &encoded))?;
+                    self.change(|chain| chain.push(end, &encoded))?
                 } else {
                     self.splice(at, 0, &encoded, count + 1)?;
+                    count as u64 + 1
                 }
             }
-            None => self.create(&encoded)?,
-        }
+            None => {
+                self.create(&encoded)?;
+                1
+            }
+        };
         self.value.count_member();
-        Ok(())
+        Ok(len)
     }
 
     fn create(&mut self, encoded: &[u8]) -> Result<()> {
@@ -254,18 +261,16 @@ impl ListMut<'_> {
             owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
             return Ok(Some(0));
         }
+        if count == 1 && self.encoding()? == Some(ListEncoding::Nodes) {
+            owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
+            if let Some(popped) = self.pop_of_chain(end, f)? {
+                return Ok(Some(popped));
+            }
+        }
         let len = self.len()?;
         if len == 0 {
             // The reply to a pop from a list that exists is an element.
             return Err(StoreError::damaged("a list without elements"));
-        }
-        let is_chain = match self.encoding()? {
-            Some(ListEncoding::Nodes) => true,
-            Some(ListEncoding::Packed) | None => false,
-        };
-        if is_chain && count == 1 && len > 1 {
-            owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
-            return self.pop_of_chain(end, f).map(Some);
         }
         let count = count.min(len);
         let kept = if end == End::Front { count..len } else { 0..len - count };
@@ -284,18 +289,21 @@ impl ListMut<'_> {
         }
     }
 
-    /// As [`ListMut::pop`], of one element of a chain of nodes that has more: the common case, which looks at one node.
-    fn pop_of_chain(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<u64> {
+    /// As [`ListMut::pop`], of one element of a chain of nodes, the common case, which looks at one node. `None`, and nothing is done, if
+    /// it has no more than that one.
+    fn pop_of_chain(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<Option<u64>> {
         let (limit, hasher, head) = (self.limit(), self.value.hasher(), self.value.table()?);
-        let popped = self.value.change_table_if(head, |heap, head| {
+        let (popped, items) = self.value.change_table_if(head, |heap, head| {
             let popped = Chain { heap, head, hasher: &hasher, limit }.pop(end, f)?;
-            Ok((popped, popped))
+            Ok(((popped, head.count), popped == Some(true)))
         })?;
-        if popped {
+        if popped == Some(true) {
             self.value.count_member();
-            self.shrink()?;
+            if items == SMALLEST_CHAIN {
+                self.shrink()?;
+            }
         }
-        Ok(u64::from(popped))
+        Ok(popped.map(u64::from))
     }
 
     /// Calls `f` with so many elements from one end; false if the list has none, or `f` has returned false.
@@ -395,7 +403,7 @@ impl ListMut<'_> {
             Some(ListEncoding::Packed) | None => return Ok(()),
         }
         let (arena, head, limit) = (self.value.arena(), self.value.table()?, self.limit().half());
-        if head.count != 2 {
+        if head.count != SMALLEST_CHAIN {
             return Ok(());
         }
         let node = Node::read(arena, &head, nodes::anchor(arena, &head)?.first)?;

@@ -144,17 +144,17 @@ pub(super) fn anchor_object(arena: &Arena, head: &TableHead) -> Result<Handle> {
     find(arena, head, ANCHOR)
 }
 
-/// Counts elements that have come or gone, in the anchor's object.
-pub(super) fn count_in(heap: &mut Heap, anchor: Handle, by: i64) -> Result<()> {
+/// Counts elements that have come or gone, in the anchor's object; returns how many there are then.
+pub(super) fn count_in(heap: &mut Heap, anchor: Handle, by: i64) -> Result<u64> {
     let anchor = heap.arena.get_mut::<Anchor>(anchor)?;
     anchor.elements = anchor.elements.saturating_add_signed(by);
-    Ok(())
+    Ok(anchor.elements)
 }
 
 /// Counts elements that have come or gone.
 pub(super) fn count_elements(heap: &mut Heap, head: &TableHead, by: i64) -> Result<()> {
     let anchor = find(&heap.arena, head, ANCHOR)?;
-    count_in(heap, anchor, by)
+    count_in(heap, anchor, by).map(drop)
 }
 
 /// Adds an object to the table; `fill` writes it, beginning with its number.

@@ -90,6 +90,18 @@ pub(super) fn get(arena: &Arena, head: &TableHead, root: u32, key: &Key) -> Resu
     Ok(leaf.slots(arena)?.get(at).filter(|slot| slot.key() == *key).copied())
 }
 
+/// The first slot of all: one of the first space, unless that is empty.
+pub(super) fn first(arena: &Arena, head: &TableHead, root: u32) -> Result<Option<Slot>> {
+    if root == 0 {
+        return Ok(None);
+    }
+    let mut node = Node::read(arena, head, root)?;
+    while node.level > 0 {
+        node = node.child(arena, head, 0)?;
+    }
+    Ok(node.slots(arena)?.first().copied())
+}
+
 /// The last slot of the key's space that is not behind it.
 pub(super) fn floor(arena: &Arena, head: &TableHead, root: u32, key: &Key) -> Result<Option<Slot>> {
     let mut found = None;

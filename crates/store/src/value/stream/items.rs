@@ -154,17 +154,18 @@ pub(super) fn find(arena: &Arena, head: &TableHead, number: u32, kind: ItemKind)
     found.ok_or_else(|| StoreError::damaged("a stream without one of its parts"))
 }
 
-fn anchor_handle(arena: &Arena, head: &TableHead) -> Result<Handle> {
+/// The object of the anchor, which stays where it is.
+pub(super) fn anchor_object(arena: &Arena, head: &TableHead) -> Result<Handle> {
     find(arena, head, ANCHOR, ItemKind::Anchor)
 }
 
 pub(super) fn anchor(arena: &Arena, head: &TableHead) -> Result<Anchor> {
-    Ok(*arena.get::<Anchor>(anchor_handle(arena, head)?)?)
+    Ok(*arena.get::<Anchor>(anchor_object(arena, head)?)?)
 }
 
 /// Changes what the stream says of itself.
 pub(super) fn change_anchor<R>(heap: &mut Heap, head: &TableHead, change: impl FnOnce(&mut Anchor) -> R) -> Result<R> {
-    let handle = anchor_handle(&heap.arena, head)?;
+    let handle = anchor_object(&heap.arena, head)?;
     Ok(change(heap.arena.get_mut::<Anchor>(handle)?))
 }
 

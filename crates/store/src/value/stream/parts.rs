@@ -13,8 +13,8 @@ use crate::table::TableHead;
 
 use super::block::{self, BlockHeader, NewEntry};
 use super::id::StreamId;
-use super::index::{self, Index, StreamOrder};
-use super::items::{self, ItemHeader, ItemKind};
+use super::index::{self, Index};
+use super::items::{self, Anchor, ItemHeader, ItemKind};
 use super::nodes::{BLOCKS, Key, Slot};
 
 /// What a block may hold.
@@ -99,26 +99,27 @@ impl Parts<'_> {
 
     /// Adds an entry behind all others.
     pub(super) fn append(&mut self, entry: &NewEntry<'_>, limit: BlockLimit) -> Result<()> {
-        let last = items::anchor(&self.heap.arena, self.head)?.last_block;
-        let fits = match last {
-            0 => false,
-            last => limit.allows(items::block(&self.heap.arena, self.block(last)?)?, entry)?,
+        let object = items::anchor_object(&self.heap.arena, self.head)?;
+        let last = match self.heap.arena.get::<Anchor>(object)?.last_block {
+            0 => None,
+            number => Some(self.block(number)?),
         };
-        if fits {
-            let item = self.block(last)?;
-            let mut tail = Vec::new();
-            let header = block::appended(&mut tail, items::block(&self.heap.arena, item)?, entry)?;
-            self.extend(item, header, &tail)?;
-        } else {
-            let mut bytes = Vec::new();
-            block::begin(&mut bytes, entry);
-            self.add_block(entry.id, &bytes)?;
+        let mut bytes = Vec::with_capacity(entry.bytes() + block::HEADER_BYTES);
+        match last {
+            Some(item) if limit.allows(items::block(&self.heap.arena, item)?, entry)? => {
+                let header = block::appended(&mut bytes, items::block(&self.heap.arena, item)?, entry)?;
+                self.extend(item, header, &bytes)?;
+            }
+            Some(_) | None => {
+                block::begin(&mut bytes, entry);
+                self.add_block(entry.id, &bytes)?;
+            }
         }
-        items::change_anchor(self.heap, self.head, |anchor| {
-            anchor.entries = anchor.entries.saturating_add(1);
-            anchor.added = anchor.added.saturating_add(1);
-            anchor.set_last_id(entry.id);
-        })
+        let anchor = self.heap.arena.get_mut::<Anchor>(object)?;
+        anchor.entries = anchor.entries.saturating_add(1);
+        anchor.added = anchor.added.saturating_add(1);
+        anchor.set_last_id(entry.id);
+        Ok(())
     }
 
     /// Puts bytes behind those of a block.
@@ -231,13 +232,8 @@ impl Parts<'_> {
         loop {
             let arena = &self.heap.arena;
             let anchor = items::anchor(arena, self.head)?;
-            let all = (Key::new(BLOCKS, StreamId::MIN), Key::new(BLOCKS, StreamId::MAX));
-            let mut first = None;
-            index::walk(arena, self.head, anchor.root, all, StreamOrder::Up, &mut |slot| {
-                first = Some(*slot);
-                Ok(false)
-            })?;
-            let Some(slot) = first else { return Ok(removed) };
+            let first = index::first(arena, self.head, anchor.root)?;
+            let Some(slot) = first.filter(|slot| slot.space == BLOCKS) else { return Ok(removed) };
             let bytes = items::block(arena, self.block(slot.value)?)?;
             let count = u64::from(BlockHeader::read(bytes)?.count);
             if matches!(trim.cut, StreamCut::MaxLen(most) if anchor.entries <= most)
