@@ -4,7 +4,7 @@ Summaries and costs are worded differently on purpose; histories and deprecation
 """
 
 # Commands that scripts may call from 7.2 on.
-BLOCKING = ["blmove", "blpop", "brpop", "brpoplpush", "bzpopmax", "bzpopmin"]
+BLOCKING = ["blmove", "blpop", "brpop", "brpoplpush", "bzpopmax", "bzpopmin", "wait"]
 # What differs for a reason.
 MEANT = {
     "flags of sintercard": "Quire does not tell keys that are counted",

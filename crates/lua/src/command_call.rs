@@ -41,6 +41,8 @@ unsafe extern "C-unwind" fn call_command(state: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushstring(state, c"the host of the script has failed".as_ptr());
             ffi::lua_error(state)
         };
+        // The host has copied the words. Without them there is room for the reply, also behind as many as the stack takes.
+        ffi::lua_settop(state, 0);
         // The host is not entered, and so its reply not changed, until this function has returned.
         push_value(state, &mut ReplyReader { bytes: &*reply });
         if outcome.failed && outcome.counted && ffi::lua_type(state, -1) == ffi::LUA_TTABLE {

@@ -307,3 +307,17 @@ fn code_in_an_environment_sees_what_that_shows_when_it_runs() {
     let bound = interpreter.bind(inner.as_function().unwrap(), list(2), list(5)).unwrap();
     assert_eq!(run_bound(&interpreter, &bound).unwrap().to_string().unwrap(), "253");
 }
+
+#[test]
+fn a_command_may_have_as_many_words_as_unpack_returns() {
+    let count = |words: usize| {
+        let source = format!(
+            "local words = {{}} for number = 1, {words} do words[number] = number end \
+             return tostring(redis.call('LPUSH', 'key', unpack(words)))"
+        );
+        let done = CommandOutcome { failed: false, counted: false, ends_script: false };
+        run_in(&source, |lua, _, _| nothing(lua), |words| (format!(":{}", words.len()), done))
+    };
+    assert_eq!(count(7999), Ok("8001".to_owned()));
+    assert!(count(8000).is_err(), "unpack itself returns no more, as in Redis");
+}

@@ -4,7 +4,7 @@
 //! time is up or the client is gone. The request is run again whenever one of the keys may be ready; meanwhile it keeps its place.
 //! Relies on the store to tell of changes of the keys, which is asked here for exactly those on which clients wait.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use quire_store::{DbId, Keyspace, StreamId, ValueType};
 
@@ -38,6 +38,8 @@ pub struct KeyWait {
     pub unblocked: Option<UnblockOutcome>,
     /// Behind which entries the client reads, if it waits for streams.
     pub stream_ids: Vec<StreamId>,
+    /// The client is told when one of its keys is gone: it reads in a group's name.
+    told_of_loss: bool,
 }
 
 impl KeyWait {
@@ -71,8 +73,8 @@ impl AwaitedKeys {
         self.end(store, id);
         let place = self.begun;
         self.begun += 1;
-        let (keys_of_wait, stream_ids) = (Vec::new(), Vec::new());
-        let mut wait = KeyWait { keys: keys_of_wait, kind, place, deadline_ms, unblocked: None, stream_ids };
+        let (told_of_loss, stream_ids) = (false, Vec::new());
+        let mut wait = KeyWait { keys: Vec::new(), kind, place, deadline_ms, unblocked: None, stream_ids, told_of_loss };
         let mut bytes = 0;
         for key in keys {
             let name: KeyName = (db, key.into());
@@ -95,10 +97,10 @@ impl AwaitedKeys {
         self.of.get(&id)
     }
 
-    /// Notes behind which entries of its streams a client reads on that waits.
-    pub fn remember_ids(&mut self, id: u64, stream_ids: Vec<StreamId>) {
+    /// Notes behind which entries of its streams a client reads on that waits, and whether in a group's name.
+    pub fn remember_ids(&mut self, id: u64, stream_ids: Vec<StreamId>, in_group: bool) {
         if let Some(wait) = self.of.get_mut(&id) {
-            wait.stream_ids = stream_ids;
+            (wait.stream_ids, wait.told_of_loss) = (stream_ids, in_group);
         }
     }
 
@@ -145,6 +147,12 @@ impl AwaitedKeys {
     /// Keys on which clients wait.
     pub fn len(&self) -> usize {
         self.by_key.len()
+    }
+
+    /// Those among them of whose end a client is told.
+    pub fn len_told_of_loss(&self) -> usize {
+        let waits = self.of.values().filter(|wait| wait.told_of_loss);
+        waits.flat_map(|wait| &wait.keys).collect::<HashSet<&KeyName>>().len()
     }
 }
 
@@ -194,6 +202,21 @@ mod tests {
         all.end(&mut store, 1);
         all.end(&mut store, 3);
         assert_eq!((all.len(), all.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn keys_of_whose_end_clients_are_told_count_once_each() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut all = AwaitedKeys::default();
+        for (id, keys, in_group) in
+            [(1, [b"a".as_slice(), b"b"], true), (2, [b"b", b"b"], true), (3, [b"c", b"d"], false)]
+        {
+            all.begin(&mut store, id, (DB, ValueType::Stream, keys.into_iter()), None);
+            all.remember_ids(id, Vec::new(), in_group);
+        }
+        assert_eq!((all.len(), all.len_told_of_loss()), (4, 2));
+        all.end(&mut store, 1);
+        assert_eq!((all.len(), all.len_told_of_loss()), (3, 1));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum BlockReason {
     LogBehind,
     /// Because of what is done to a large value in steps: its copy, room for a longer string, the parting of a list's nodes.
     Copy(CopyWait),
-    /// That what it has written is durable (WAITAOF); the command has run, its reply is still to be given.
+    /// That what it has written is durable (WAIT, WAITAOF); the command has run, its reply is still to be given.
     Durability(Durability),
     /// That another server has replied about keys that are moved there (MIGRATE).
     Migration,
@@ -67,6 +67,8 @@ pub struct Durability {
     pub sequence: u64,
     /// On replicas, too: there are none, so that only the time ends it.
     pub replicas: bool,
+    /// The reply tells of the log (WAITAOF), and not of replicas alone (WAIT).
+    pub tells_log: bool,
 }
 
 /// A client that waits.
@@ -321,7 +323,7 @@ mod tests {
     use super::*;
 
     fn durability(local: bool, sequence: u64, replicas: bool) -> BlockReason {
-        BlockReason::Durability(Durability { local, sequence, replicas })
+        BlockReason::Durability(Durability { local, sequence, replicas, tells_log: true })
     }
 
     #[test]

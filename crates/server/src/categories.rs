@@ -34,12 +34,7 @@ pub const ABSENT: &[&str] = &[
     "asking",
     "cluster",
     "failover",
-    "fcall",
-    "fcall_ro",
-    "function",
-    "migrate",
     "module",
-    "pfselftest",
     "psync",
     "readonly",
     "readwrite",
@@ -49,7 +44,6 @@ pub const ABSENT: &[&str] = &[
     "role",
     "slaveof",
     "sync",
-    "wait",
 ];
 
 /// The category of this name, which has no `@`, whatever the case of its letters.
@@ -77,6 +71,7 @@ pub fn categories(spec: &CommandSpec) -> Vec<&'static str> {
     match spec.group {
         _ if is_container => {}
         CommandGroup::Generic if spec.has(COLLECTIONS) => names.extend(["@set", "@sortedset", "@list"]),
+        CommandGroup::Generic if spec.has(CONNECTION) => names.push("@connection"),
         CommandGroup::Generic => names.push("@keyspace"),
         CommandGroup::String => names.push("@string"),
         CommandGroup::Bitmap => names.push("@bitmap"),
@@ -118,6 +113,14 @@ mod tests {
     use super::*;
     use crate::registry::Registry;
     use crate::specs;
+
+    #[test]
+    fn no_command_that_is_served_is_called_absent() {
+        let registry = Registry::build(specs::ALL);
+        for name in ABSENT {
+            assert!(registry.find(name.as_bytes()).is_none(), "{name}");
+        }
+    }
 
     #[test]
     fn each_command_is_in_known_categories_and_either_fast_or_slow() {

@@ -16,7 +16,7 @@ use crate::permission;
 use crate::registry::{Command, Registry};
 use crate::slowlog::SlowCommand;
 use crate::table::{
-    ADMIN, ALLOW_BUSY, DENYOOM, FAST, LOADING, NO_MULTI, NOT_QUEUED, PUBSUB, REFUSED_WITH_WRITES, RUNS_QUEUED,
+    ADMIN, ALLOW_BUSY, DENYOOM, FAST, Flags, LOADING, NO_MULTI, NOT_QUEUED, PUBSUB, REFUSED_WITH_WRITES, RUNS_QUEUED,
     SKIP_MONITOR, SKIP_SLOWLOG, WHILE_SUBSCRIBED, WRITE,
 };
 
@@ -232,7 +232,9 @@ fn check<'r>(
     if let Some(multi) = &mut ctx.client.multi
         && !spec.has(NOT_QUEUED)
     {
-        return queue(multi, command, ctx.args, ctx.server.config.client_query_buffer_limit, &mut ctx.client.closing);
+        let flags = ctx.server.scripts.flags_of(spec, ctx.args);
+        let limit_bytes = ctx.server.config.client_query_buffer_limit;
+        return queue(multi, (command, flags), ctx.args, limit_bytes, &mut ctx.client.closing);
     }
     Ok(Some(command))
 }
@@ -263,14 +265,14 @@ pub fn refuse_write(ctx: &mut Ctx<'_>, flags: u32) -> Option<CmdError> {
 
 fn queue<'r>(
     multi: &mut MultiState,
-    command: &'r Command,
+    (command, flags): (&'r Command, Flags),
     args: Args<'_>,
     limit_bytes: u64,
     closing: &mut CloseState,
 ) -> Result<Option<&'r Command>, CmdError> {
     // A transaction that was refused already is only checked, not kept.
     if !multi.failed {
-        multi.push(command.id, command.spec.flags, args);
+        multi.push(command.id, flags, args);
     }
     if multi.bytes() as u64 > limit_bytes {
         tracing::warn!(bytes = multi.bytes(), limit_bytes, "closing a client whose transaction is too large");
@@ -284,6 +286,7 @@ fn queue<'r>(
 pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let before = ctx.reply.len();
     let changes = ctx.store.changes();
+    let has_waited = ctx.client.waits_on_keys();
     let result = (command.spec.handler)(ctx);
     if let Some(log_writer) = &mut ctx.server.log_writer {
         let done = ExecutedCommand {
@@ -303,14 +306,17 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let mut failed = false;
     if let Err(error) = result {
         if matches!(error, CmdError::NotYet) {
-            // What counts requests counts this one when it runs.
+            // What counts requests counts this one when it runs. Monitors are shown it when it begins to wait on keys.
+            if !has_waited && ctx.client.waits_on_keys() {
+                show_to_monitors(command, ctx);
+            }
             return;
         }
         give_up_copy(ctx);
         ctx.reply.error(&error.line());
     }
-    if !ctx.server.clients.monitors.is_empty() && command.spec.flags & (SKIP_MONITOR | ADMIN) == 0 {
-        monitor::show(command, ctx);
+    if !has_waited {
+        show_to_monitors(command, ctx);
     }
     if ctx.reply.as_bytes().get(before) == Some(&b'-') {
         failed = true;
@@ -333,6 +339,13 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let limit_us = ctx.server.config.slowlog_slower_than_us;
     if limit_us >= 0 && duration_ns >= (limit_us as u64).saturating_mul(1000) || duration_ns >= 1_000_000 {
         note_slow(command, ctx, duration_ns / 1000);
+    }
+}
+
+#[inline]
+fn show_to_monitors(command: &Command, ctx: &mut Ctx<'_>) {
+    if !ctx.server.clients.monitors.is_empty() && command.spec.flags & (SKIP_MONITOR | ADMIN) == 0 {
+        monitor::show(command, ctx);
     }
 }
 

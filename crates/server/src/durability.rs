@@ -48,9 +48,11 @@ pub fn answer(server: &ServerState, blocked: &BlockedClient) -> Option<Result<bo
     }
 }
 
-/// The reply: on how many logs and replicas it is durable. There are no replicas.
-pub fn reply(reply: &mut Reply, local: bool) {
-    reply.array(2);
-    reply.int(i64::from(local));
+/// The reply: on how many logs, if it tells that, and on how many replicas it is durable. There are no replicas.
+pub fn reply(reply: &mut Reply, wanted: &Durability, durable: bool) {
+    if wanted.tells_log {
+        reply.array(2);
+        reply.int(i64::from(durable));
+    }
     reply.int(0);
 }

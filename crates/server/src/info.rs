@@ -114,6 +114,7 @@ fn clients(source: &InfoSource<'_>, text: &mut InfoText) {
     // As in Redis, clients that CLIENT PAUSE holds up are blocked ones.
     text.field("blocked_clients", source.server.blocked.counted());
     text.field("total_blocking_keys", source.server.blocked.keys.len());
+    text.field("total_blocking_keys_on_nokey", source.server.blocked.keys.len_told_of_loss());
     text.field("tracking_clients", source.server.clients.tracking.len());
     text.field("tracking_memory_bytes", source.server.clients.tracking.memory_bytes());
     text.field("paused_clients", source.server.blocked.len());
@@ -170,6 +171,7 @@ fn memory(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("mem_allocator", "quire-arena");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", stats.reclaim_pending);
+    text.field("lazyfreed_objects", stats.freed_in_steps);
 }
 
 fn persistence(source: &InfoSource<'_>, text: &mut InfoText) {

@@ -169,12 +169,12 @@ mod tests {
     const REDIS: &str = "redis_version redis_mode os arch_bits multiplexing_api process_id run_id tcp_port server_time_usec \
         uptime_in_seconds uptime_in_days hz configured_hz lru_clock executable config_file io_threads_active connected_clients \
         pubsubshard_channels cluster_connections maxclients client_recent_max_input_buffer client_recent_max_output_buffer blocked_clients \
-        total_blocking_keys tracking_clients watching_clients used_memory used_memory_rss used_memory_peak used_memory_peak_perc \
+        total_blocking_keys total_blocking_keys_on_nokey tracking_clients watching_clients used_memory used_memory_rss used_memory_peak used_memory_peak_perc \
         used_memory_overhead used_memory_dataset used_memory_dataset_perc allocator_allocated allocator_active allocator_resident \
         total_system_memory maxmemory maxmemory_policy used_memory_lua used_memory_vm_eval \
         used_memory_scripts_eval number_of_cached_scripts number_of_functions number_of_libraries used_memory_vm_functions \
         used_memory_vm_total used_memory_functions used_memory_scripts mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves \
-        mem_clients_normal mem_aof_buffer mem_allocator active_defrag_running lazyfree_pending_objects loading async_loading loading_start_time \
+        mem_clients_normal mem_aof_buffer mem_allocator active_defrag_running lazyfree_pending_objects lazyfreed_objects loading async_loading loading_start_time \
         loading_total_bytes loading_loaded_bytes loading_loaded_perc loading_eta_seconds \
         current_cow_peak current_cow_size current_fork_perc rdb_changes_since_last_save rdb_bgsave_in_progress rdb_bgsave_scheduled \
         rdb_last_save_time rdb_last_bgsave_status rdb_last_bgsave_time_sec rdb_current_bgsave_time_sec rdb_saves rdb_last_cow_size \

@@ -2,8 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 
 const MAX_SPIKES: usize = 160;
+/// Where the reasons of spikes are to be found.
+const ADVICE: &str = "\
+`command` and `fast-command`: SLOWLOG GET shows slow commands if slowlog-log-slower-than is low enough.
+`expire-cycle` and `eviction-cycle`: keys are removed in short steps; where these are long the processor was taken away, or slow.
+`cut`: INFO persistence tells how long the last save has stopped all commands (last_cut_stall_us).
+";
 /// The event of a slow command.
 pub const COMMAND: &str = "command";
 /// The event of a slow command that should take constant or logarithmic time.
@@ -54,6 +61,35 @@ impl LatencyMonitor {
         &self.events
     }
 
+    /// What the spikes say, for people; `threshold_ms` is how long one has to take to be recorded, 0 if none is.
+    pub fn report(&self, threshold_ms: u64) -> String {
+        if self.events.is_empty() {
+            return match threshold_ms {
+                0 => "No latency is watched: CONFIG SET latency-monitor-threshold MILLISECONDS begins that.\n".to_owned(),
+                _ => format!("No latency spike of {threshold_ms} ms or more was recorded.\n"),
+            };
+        }
+        let mut text = String::new();
+        for (event, history) in &self.events {
+            let durations = || history.spikes.iter().map(|spike| spike.duration_ms);
+            let count = history.spikes.len().max(1) as u64;
+            let seconds = match (history.spikes.front(), history.spikes.back()) {
+                (Some(first), Some(last)) => last.unix_s.saturating_sub(first.unix_s),
+                _ => 0,
+            };
+            // A string takes whatever is written to it.
+            let _ = writeln!(
+                text,
+                "{event}: {count} latency spikes in {seconds} s, of {} ms on average and {} ms at most; the worst ever took {} ms.",
+                durations().sum::<u64>() / count,
+                durations().max().unwrap_or(0),
+                history.max_ms,
+            );
+        }
+        text.push_str(ADVICE);
+        text
+    }
+
     /// Forgets an event, or all; how many were forgotten.
     pub fn reset(&mut self, event: Option<&[u8]>) -> usize {
         let before = self.events.len();
@@ -78,6 +114,18 @@ mod tests {
         let history = &latency.events()["command"];
         assert_eq!((history.spikes.len(), history.spikes[0].duration_ms, history.max_ms), (2, 9, 9));
         assert_eq!((latency.reset(Some(b"nothing")), latency.reset(None)), (0, 1));
+    }
+
+    #[test]
+    fn the_report_says_what_was_recorded_or_why_nothing_was() {
+        let mut latency = LatencyMonitor::default();
+        assert!(latency.report(0).contains("latency-monitor-threshold"));
+        assert_eq!(latency.report(100), "No latency spike of 100 ms or more was recorded.\n");
+        for (unix_s, duration_ms) in [(1, 900), (11, 100), (21, 200)] {
+            latency.record("command", unix_s, duration_ms);
+        }
+        let line = "command: 3 latency spikes in 20 s, of 400 ms on average and 900 ms at most; the worst ever took 900 ms.\n";
+        assert!(latency.report(100).starts_with(line), "{}", latency.report(100));
     }
 
     #[test]

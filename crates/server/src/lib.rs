@@ -40,6 +40,7 @@ pub mod invalidation;
 pub mod key_spec;
 pub mod key_uses;
 pub mod latency;
+pub mod latency_graph;
 pub mod leftover_logs;
 pub mod library_store;
 pub mod load_progress;

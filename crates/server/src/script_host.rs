@@ -17,7 +17,7 @@ use crate::permission;
 use crate::registry::{Command, registry};
 use crate::resp::{Protocol, Reply};
 use crate::scripts::{self, REGISTER, RunningScript, SETRESP, ScriptDigest, ScriptFlags, ScriptKind};
-use crate::table::{ADMIN, DENYOOM, NO_MULTI, NOSCRIPT, READONLY, WRITE};
+use crate::table::{ADMIN, COUNTS_AS_WRITE, DENYOOM, NO_MULTI, NOSCRIPT, READONLY, WRITE};
 
 /// Memory of replies of commands that a script keeps between two of them.
 const KEPT_REPLY_BYTES: usize = 64 * 1024;
@@ -113,6 +113,7 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
                 ctx.reply.truncate(start);
                 return Err(failed(call, &error.to_string()));
             }
+            ctx.server.scripts.error_counted = scripts::is_counted_error(&value);
             Ok(())
         }
         Err(ScriptError::Raised { line, place, counted }) => {
@@ -377,7 +378,7 @@ fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> 
         && let Some(error) = permission::refusal_in_script(ctx, command)
     {
         Some(error)
-    } else if spec.has(WRITE) && rules.read_only {
+    } else if rules.read_only && spec.flags & (WRITE | COUNTS_AS_WRITE) != 0 {
         Some(CmdError::fixed(READ_ONLY))
     } else if spec.has(WRITE)
         && let Some(error) = dispatch::refuse_write(ctx, WRITE)

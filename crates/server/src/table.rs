@@ -54,6 +54,9 @@ pub const NO_MANDATORY_KEYS: Flags = 1 << 17;
 pub const CONNECTION: Flags = 1 << 18;
 /// Runs a script, which may write any key: it waits where commands that write do.
 pub const MAY_WRITE: Flags = 1 << 25;
+/// Counts as a command that writes where clients that write are paused, and in scripts that may not write, though it changes no data that
+/// clients see: with replicas, these would be told of it.
+pub const COUNTS_AS_WRITE: Flags = 1 << 26;
 /// A client of RESP2 that listens to channels may send it.
 pub const WHILE_SUBSCRIBED: Flags = 1 << 24;
 /// Counted as concerning the keyspace by ACL categories, whatever its family.
@@ -497,6 +500,7 @@ mod tests {
             REFUSED_WITH_WRITES,
             WHILE_SUBSCRIBED,
             MAY_WRITE,
+            COUNTS_AS_WRITE,
             COLLECTIONS,
             OPERATORS,
         ];

@@ -74,9 +74,15 @@ fn the_end_of_a_group_or_of_its_stream_ends_the_waiting() {
         assert_eq!(clients[0].reply(), Value::Error(error.to_owned()), "{line}");
         assert_eq!((blocked(&mut admin), awaited(&mut admin).as_str()), (0, "0"), "{line}");
     }
+    admin.call("XGROUP CREATE a g $ MKSTREAM");
+    wait(&mut admin, &mut clients[0], "XREADGROUP GROUP g c BLOCK 0 STREAMS a >");
+    assert_eq!((awaited(&mut admin).as_str(), admin.info("total_blocking_keys_on_nokey").as_str()), ("1", "1"));
+    admin.call("DEL a");
+    clients[0].reply();
     // Without a group a client waits on.
     admin.call("XADD a 1-1 f v");
     wait(&mut admin, &mut clients[0], "XREAD BLOCK 0 STREAMS a $");
+    assert_eq!((awaited(&mut admin).as_str(), admin.info("total_blocking_keys_on_nokey").as_str()), ("1", "0"));
     admin.call("DEL a");
     admin.call("SET a string");
     assert_eq!(blocked(&mut admin), 1);

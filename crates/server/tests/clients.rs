@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Client, Value, eventually, request, start};
+use common::{Client, Value, eventually, framed, request, start};
 
 fn field(line: &str, name: &str) -> String {
     let prefix = format!("{name}=");
@@ -44,7 +44,11 @@ fn a_client_is_described() {
     assert!(field(&line, "laddr").ends_with(&format!(":{}", server.port)));
     assert!(field(&line, "addr").starts_with("127.0.0.1:"));
     let mine = id(&mut client);
-    assert_eq!(client.text("CLIENT LIST"), client.text(&format!("CLIENT LIST ID {mine}")));
+    for line in ["CLIENT LIST".to_owned(), format!("CLIENT LIST ID {mine}")] {
+        assert_eq!(field(&client.text(&line), "id"), mine.to_string(), "{line}");
+    }
+    let request_bytes = "*2\r\n$6\r\nCLIENT\r\n$4\r\nINFO\r\n".len().to_string();
+    assert_eq!(field(&client.text("CLIENT INFO"), "qbuf"), request_bytes, "its own request is being read");
     assert_eq!(client.text("CLIENT LIST TYPE pubsub"), "");
     assert_eq!(client.text("CLIENT LIST TYPE normal").lines().count(), 1);
     client.call("HELLO 3");
@@ -172,6 +176,94 @@ fn a_pause_holds_expired_keys_through_a_reload() {
     assert_eq!(client.call("DBSIZE"), Value::Int(1));
     client.text("CLIENT UNPAUSE");
     eventually("it goes after the pause", || client.call("DBSIZE") == Value::Int(0));
+}
+
+#[test]
+fn a_pause_of_writes_holds_subcommands_that_write_and_what_counts_as_a_write() {
+    let server = start(&[]);
+    let mut boss = server.client();
+    boss.text("XADD s 1-1 f v");
+    boss.text("PFADD h a");
+    boss.text("CLIENT PAUSE 600000 WRITE");
+    let library = "FUNCTION|LOAD|#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    let held = ["XGROUP|CREATE|s|g|0", "PUBLISH|c|m", "SPUBLISH|c|m", "PFCOUNT|h", "EVAL|return 1|0", library];
+    let mut writers: Vec<Client> = held
+        .iter()
+        .enumerate()
+        .map(|(index, line)| {
+            let mut writer = server.client();
+            let words: Vec<&[u8]> = line.split('|').map(str::as_bytes).collect();
+            writer.send(framed(&words));
+            eventually("it waits", || boss.info("blocked_clients") == (index + 1).to_string());
+            writer
+        })
+        .collect();
+    boss.text("CLIENT UNPAUSE");
+    for (writer, reply) in writers.iter_mut().zip(["OK", "0", "0", "1", "1", "l"]) {
+        assert_eq!(writer.reply().text(), reply);
+    }
+}
+
+#[test]
+fn a_pause_of_writes_lets_scripts_run_that_say_that_they_do_not_write() {
+    let server = start(&[]);
+    let (mut boss, mut reader) = (server.client(), server.client());
+    let library = "#!lua name=l\nredis.register_function{function_name='f', callback=function() return 7 end, flags={'no-writes'}}";
+    assert_eq!(boss.words(&[b"FUNCTION", b"LOAD", library.as_bytes()]).text(), "l");
+    let digest = boss.words(&[b"SCRIPT", b"LOAD", b"#!lua flags=no-writes\nreturn 5"]).text();
+    boss.text("CLIENT PAUSE 600000 WRITE");
+    let reads = b"#!lua flags=no-writes\nreturn 4";
+    assert_eq!(reader.words(&[b"EVAL", reads, b"0"]), Value::Int(4));
+    assert_eq!(reader.text(&format!("EVALSHA {digest} 0")), "5");
+    assert_eq!((reader.text("FCALL F 0"), reader.text("EVAL_RO return(6) 0")), ("7".into(), "6".into()));
+    reader.text("MULTI");
+    reader.words(&[b"EVAL", reads, b"0"]);
+    assert_eq!(reader.call("EXEC").items(), [Value::Int(4)]);
+    let publishes = b"#!lua flags=no-writes\nreturn redis.call('publish', 'c', 'm')";
+    let refused = reader.words(&[b"EVAL", publishes, b"0"]).text();
+    assert!(refused.starts_with("ERR Write commands are not allowed from read-only scripts."), "{refused}");
+    reader.send(framed(&[b"EVAL", b"#!lua\nreturn 1", b"0"]));
+    eventually("it waits", || boss.info("blocked_clients") == "1");
+}
+
+#[test]
+fn what_is_no_request_is_refused_at_once_also_while_all_are_paused() {
+    let server = start(&[]);
+    let (mut boss, mut client) = (server.client(), server.client());
+    boss.text("CLIENT PAUSE 600000 ALL");
+    for (line, error) in [
+        ("SET a", "ERR wrong number of arguments for 'set' command"),
+        ("NOSUCH", "ERR unknown command 'NOSUCH', with args beginning with: "),
+        ("XGROUP NOSUCH a", "ERR unknown subcommand 'NOSUCH'. Try XGROUP HELP."),
+        ("XGROUP", "ERR wrong number of arguments for 'xgroup' command"),
+    ] {
+        assert_eq!(client.text(line), error);
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_replicas_is_told_that_there_are_none_when_its_time_is_up() {
+    let server = start(&[]);
+    let (mut admin, mut client) = (server.client(), server.client());
+    for (line, reply) in [
+        ("WAIT 0 0", "0"),
+        ("WAIT -1 0", "0"),
+        ("WAIT 1 20", "0"),
+        ("WAIT x 0", "ERR value is not an integer or out of range"),
+        ("WAIT 1 x", "ERR timeout is not an integer or out of range"),
+        ("WAIT 1 -1", "ERR timeout is negative"),
+        ("WAIT 1 9223372036854775807", "ERR timeout is out of range"),
+    ] {
+        assert_eq!(client.text(line), reply, "{line}");
+    }
+    let waiter = id(&mut client);
+    client.send("WAIT 1 0\r\nPING\r\n");
+    eventually("it waits", || admin.info("blocked_clients") == "1");
+    assert_eq!(admin.call(&format!("CLIENT UNBLOCK {waiter}")), Value::Int(1));
+    assert_eq!((client.reply(), client.reply().text()), (Value::Int(0), "PONG".into()));
+    client.text("MULTI");
+    client.text("WAIT 1 0");
+    assert_eq!(client.call("EXEC").items(), [Value::Int(0)]);
 }
 
 #[test]

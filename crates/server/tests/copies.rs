@@ -91,6 +91,21 @@ fn a_write_of_the_source_waits_for_the_copy_and_is_not_in_it() {
 }
 
 #[test]
+fn a_new_group_of_a_stream_waits_for_the_copy_and_is_not_in_it() {
+    let server = start(&[("stream-node-max-entries", "1")]);
+    let (mut client, mut writer) = (server.client(), server.client());
+    client.send((1..=5000).map(|number| request(&format!("XADD source {number} f v"))).collect::<Vec<_>>().concat());
+    (0..5000).for_each(|_| drop(client.reply()));
+    let mut copier = ask_for_copy(&server, &mut client, "COPY source target");
+    send_held(&mut client, &mut writer, "XGROUP CREATE source g 0");
+    go_on(&mut client);
+    assert_eq!((copier.reply(), writer.reply().text()), (Value::Int(1), "OK".into()));
+    let groups = |client: &mut Client, key: &str| client.call(&format!("XINFO GROUPS {key}")).items().len();
+    assert_eq!((groups(&mut client, "source"), groups(&mut client, "target")), (1, 0));
+    assert_eq!(client.call("XLEN target"), Value::Int(5000));
+}
+
+#[test]
 fn a_transaction_that_writes_the_source_waits_for_the_copy_and_is_not_in_it() {
     let (server, mut client, mut copier) = copying(&[]);
     let mut writer = server.client();

@@ -22,10 +22,12 @@ fn every_promised_command_is_there() {
     for name in PROMISED.split_whitespace() {
         assert!(names.iter().any(|known| known == name), "{name}");
     }
-    assert_eq!(client.call("COMMAND COUNT"), Value::Int(names.len() as i64));
-    assert_eq!(client.call("COMMAND").items().len(), names.len());
+    assert!(names.iter().any(|known| known == "client|list"), "subcommands are told, too");
+    let commands = names.iter().filter(|name| !name.contains('|')).count();
+    assert_eq!(client.call("COMMAND COUNT"), Value::Int(commands as i64));
+    assert_eq!(client.call("COMMAND").items().len(), commands);
     let docs = client.call("COMMAND DOCS");
-    assert_eq!(docs.items().len(), 2 * names.len());
+    assert_eq!(docs.items().len(), 2 * commands);
 }
 
 #[test]
@@ -127,8 +129,28 @@ fn latency_spikes_are_kept() {
     assert!(event[3].int() >= 300, "{event:?}");
     assert!(!client.call("LATENCY HISTORY command").items().is_empty());
     assert_eq!(client.call("LATENCY HISTORY nosuch"), Value::Array(vec![]));
+    let graph = client.text("LATENCY GRAPH command");
+    assert!(graph.starts_with("command - high ") && graph.contains("\n---"), "{graph}");
+    assert_eq!(client.text("LATENCY GRAPH nosuch"), "ERR No samples available for event 'nosuch'");
+    assert!(client.text("LATENCY DOCTOR").contains("command: "));
     assert_eq!(client.call("LATENCY RESET command nosuch"), Value::Int(1));
     assert_eq!(client.call("LATENCY HISTORY command"), Value::Array(vec![]));
+}
+
+#[test]
+fn durations_are_told_of_a_command_with_its_subcommands_or_of_one_of_these() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for line in ["CONFIG RESETSTAT", "CLIENT ID", "CLIENT LIST", "CLIENT ID"] {
+        client.call(line);
+    }
+    let mut told = |line: &str| {
+        let reply = client.call(line);
+        reply.items().iter().step_by(2).map(Value::text).collect::<Vec<_>>()
+    };
+    assert_eq!(told("LATENCY HISTOGRAM client"), ["client|id", "client|list"]);
+    assert_eq!(told("LATENCY HISTOGRAM Client|ID nosuch client|kill"), ["client|id"]);
+    assert_eq!(told("LATENCY HISTOGRAM config|nosuch"), Vec::<String>::new());
 }
 
 #[test]

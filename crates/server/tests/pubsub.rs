@@ -178,6 +178,28 @@ fn many_messages_in_one_turn_arrive_in_order() {
 }
 
 #[test]
+fn a_monitor_sees_a_command_that_waits_on_keys_once_when_it_begins() {
+    let server = start(&[]);
+    let (mut monitor, mut client, mut waiter) = (server.client(), server.client(), server.client());
+    assert_eq!(monitor.text("MONITOR"), "OK");
+    let mut shown = || {
+        let line = monitor.reply().text();
+        line.split_once("] ").unwrap().1.to_owned()
+    };
+    waiter.send(request("BLPOP l 0"));
+    assert_eq!(shown(), r#""BLPOP" "l" "0""#);
+    client.call("SET l string");
+    client.call("DEL l");
+    client.call("RPUSH l a");
+    assert_eq!(waiter.reply().items().len(), 2);
+    client.call("RPUSH l b");
+    waiter.call("BLPOP l 0");
+    for words in [r#""SET" "l" "string""#, r#""DEL" "l""#, r#""RPUSH" "l" "a""#, r#""RPUSH" "l" "b""#, r#""BLPOP" "l" "0""#] {
+        assert_eq!(shown(), words);
+    }
+}
+
+#[test]
 fn a_monitor_sees_commands_as_they_are_run_and_no_secrets() {
     let server = start(&[("requirepass", "secret")]);
     let (mut monitor, mut client) = (server.client(), server.client());

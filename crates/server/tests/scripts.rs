@@ -178,6 +178,16 @@ fn an_error_that_a_script_passes_on_is_counted_once() {
     assert!(client.text("INFO errorstats").contains("errorstat_WRONGTYPE:count=1\r\n"));
     assert!(client.text("INFO commandstats").contains("cmdstat_lpush:calls=1"));
     assert_eq!(client.info("number_of_cached_scripts"), "1");
+    let mut counted = |script: &str| {
+        client.call("CONFIG RESETSTAT");
+        eval(&mut client, script);
+        client.text("INFO errorstats").lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(counted("return redis.pcall('lpush', 's', 1)"), ["errorstat_WRONGTYPE:count=1"]);
+    assert_eq!(counted("redis.pcall('lpush', 's', 1) return 1"), ["errorstat_WRONGTYPE:count=1"]);
+    let both = ["errorstat_MINE:count=1", "errorstat_WRONGTYPE:count=1"];
+    assert_eq!(counted("redis.pcall('lpush', 's', 1) return {err = 'MINE x'}"), both);
+    assert_eq!(counted("redis.pcall('lpush', 's', 1) error({err = 'MINE x'})"), both);
 }
 
 #[test]
@@ -197,9 +207,27 @@ fn a_script_that_calls_a_blocking_command_does_not_wait() {
     for call in ["'blpop', 'l', 0", "'brpoplpush', 'l', 'm', 0", "'bzpopmin', 'l', 0", "'bzmpop', 0, 1, 'l', 'min'"] {
         assert_eq!(eval(&mut client, &format!("return tostring(redis.call({call}))")).text(), "false", "{call}");
     }
+    assert_eq!(eval(&mut client, "return redis.call('wait', 1, 0)"), Value::Int(0));
+    for (command, call) in [
+        ("XREAD", "'XREAD', 'BLOCK', 0, 'STREAMS', 's', '$'"),
+        ("xreadgroup", "'xreadgroup', 'GROUP', 'g', 'c', 'BLOCK', 0, 'STREAMS', 's', '>'"),
+    ] {
+        let refused = format!("ERR {command} command is not allowed with BLOCK option from scripts");
+        assert_eq!(eval(&mut client, &format!("return redis.pcall({call})")).text(), refused);
+    }
     client.text("RPUSH l a b");
     assert_eq!(eval(&mut client, "return redis.call('blpop', 'l', 0)[2]").text(), "a");
     assert_eq!(eval(&mut client, "return redis.call('blmove', 'l', 'm', 'left', 'left', 0)").text(), "b");
+}
+
+#[test]
+fn members_of_a_set_that_a_script_takes_as_they_come_have_an_order() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.text("SADD s c aa b a aaa");
+    let sorted = |client: &mut Client, words: &str| text(&eval(client, &format!("return table.concat(redis.call('sort', 's', {words}), ' ')")));
+    assert_eq!(sorted(&mut client, "'by', '_'"), "a aa aaa b c");
+    assert_eq!(sorted(&mut client, "'by', '_', 'desc', 'limit', 0, 2"), "c b");
 }
 
 #[test]

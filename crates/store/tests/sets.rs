@@ -435,3 +435,27 @@ fn a_packed_set_stays_short_enough_for_one_step_whatever_the_limits_are() {
         assert!(store.check_value(DB, key).unwrap());
     }
 }
+
+#[test]
+fn values_that_are_freed_in_steps_are_counted_when_they_are_gone() {
+    let mut store = store();
+    let fill = |store: &mut Store| {
+        for member in 0..200 {
+            add(store, b"a", format!("member:{member}").as_bytes());
+        }
+        add(store, b"b", b"x");
+    };
+    let freed = |store: &mut Store| {
+        while store.reclaim_step(100).unwrap() > 0 {}
+        store.stats().freed_in_steps
+    };
+    fill(&mut store);
+    store.remove(DB, b"b").unwrap();
+    assert_eq!(freed(&mut store), 0, "a small value is freed at once");
+    store.remove(DB, b"a").unwrap();
+    assert_eq!((store.stats().freed_in_steps, freed(&mut store)), (0, 1));
+    store.reset_stats();
+    fill(&mut store);
+    store.flush(DB).unwrap();
+    assert_eq!(freed(&mut store), 2, "of a database that is emptied each value counts once");
+}

@@ -94,9 +94,8 @@ pub fn docs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
     let mut names: Vec<&str> = Vec::new();
-    let every = registry().all().iter().filter(|command| command.container.is_none());
     match args.len() {
-        2 => names.extend(every.map(|command| command.name)),
+        2 => names.extend(registry().all().iter().map(|command| command.name)),
         5 if args.is(2, "FILTERBY") => {
             let wanted = args.at(4);
             if args.is(3, "PATTERN") {

@@ -1,11 +1,12 @@
 //! What the server tells about itself: INFO, TIME, LATENCY, SLOWLOG.
 //!
-//! Relies on `info` for the text, on `latency` and `slowlog` for what they keep.
+//! Relies on `info` for the text, on `latency` and `slowlog` for what they keep, on `latency_graph` to draw it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::info::{self, InfoSource};
+use crate::latency_graph;
 use crate::registry::{Command, registry};
 
 /// Entries that SLOWLOG GET gives unless told.
@@ -88,13 +89,30 @@ pub fn latency_histogram(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
-/// The command of this name, or in place of a container its subcommands; none if there is no such command.
+/// The command of this name, and its subcommands; none if there is no such command.
 fn with_subcommands(name: &[u8]) -> Vec<&'static Command> {
-    let Some(command) = registry().find(name) else { return Vec::new() };
-    match command.subcommands.is_empty() {
-        true => vec![command],
-        false => command.subcommands.iter().map(|id| registry().command(*id)).collect(),
-    }
+    let Some(command) = registry().find_full(name) else { return Vec::new() };
+    let subcommands = command.subcommands.iter().map(|id| registry().command(*id));
+    std::iter::once(command).chain(subcommands).collect()
+}
+
+/// LATENCY GRAPH event
+pub fn latency_graph(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let wanted = ctx.args.at(2);
+    let found = ctx.server.monitoring.latency.events().iter().find(|(name, _)| name.as_bytes() == wanted);
+    let Some((name, history)) = found else {
+        return Err(CmdError::owned(format!("ERR No samples available for event '{}'", ctx.args.text(2))));
+    };
+    let text = latency_graph::latency_graph(name, history, ctx.server.unix_s());
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// LATENCY DOCTOR
+pub fn latency_doctor(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    let text = ctx.server.monitoring.latency.report(ctx.server.config.latency_threshold_ms);
+    ctx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
 }
 
 /// LATENCY RESET [event …]

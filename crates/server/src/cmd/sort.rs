@@ -1,7 +1,8 @@
 //! SORT and SORT_RO: the elements of lists, sets and sorted sets in an order, or what belongs to them.
 //!
 //! Elements and their weights are collected in ordinary memory, up to a limit. Relies on `sort_pattern` for what belongs to an element.
-//! Elements of one weight are put in an order of their own, so that a replay of SORT with STORE makes the same list.
+//! Elements of one weight are put in an order of their own, so that a replay of SORT with STORE makes the same list, and a script gets the same
+//! one in each run.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -265,8 +266,9 @@ fn run(ctx: &mut Ctx<'_>, may_store: bool) -> Result<(), CmdError> {
     if !matches!(kind, None | Some(ValueType::Set | ValueType::List | ValueType::Zset)) {
         return Err(CmdError::WRONG_TYPE);
     }
-    if request.unsorted && kind == Some(ValueType::Set) && request.store_at.is_some() {
-        // Members of sets come in the order of a table, which no replay repeats.
+    let is_repeatable = request.store_at.is_some() || ctx.server.scripts.is_running();
+    if request.unsorted && kind == Some(ValueType::Set) && is_repeatable {
+        // Members of sets come in the order of a table, which no replay repeats, and on which no script may depend.
         (request.unsorted, request.alpha, request.by) = (false, true, None);
     }
     let mut parts = Parts::default();

@@ -57,6 +57,12 @@ impl ReadRequest {
         while at < args.len() && request.first == 0 {
             let more = args.len() - at - 1;
             if more > 0 && args.is(at, "BLOCK") {
+                if ctx.server.scripts.is_running() {
+                    let name = args.text(0);
+                    return Err(CmdError::owned(format!(
+                        "ERR {name} command is not allowed with BLOCK option from scripts"
+                    )));
+                }
                 (request.waits, request.deadline_ms) = (true, deadline_after(ctx, at + 1)?);
                 at += 2;
             } else if more > 0 && args.is(at, "COUNT") {
@@ -184,7 +190,7 @@ fn read(ctx: &mut Ctx<'_>, grouped: bool) -> Result<(), CmdError> {
         return Ok(());
     }
     let waiting = wait(ctx, ValueType::Stream, request.first..request.first + request.streams, request.deadline_ms);
-    ctx.server.blocked.keys.remember_ids(ctx.client.id, ids);
+    ctx.server.blocked.keys.remember_ids(ctx.client.id, ids, grouped);
     waiting
 }
 

@@ -139,6 +139,7 @@ impl Engine {
         worker.state.stats.reads += 1;
         connection.client.stats.input_total_bytes += count as u64;
         connection.client.stats.active_ms = worker.state.clock_ms();
+        connection.client.stats.input_bytes = connection.input.len() + count;
         if connection.client.closing != CloseState::No {
             // Only its last replies matter; what else it says is dropped.
         } else if connection.input.is_empty() && !connection.is_held() {
@@ -335,9 +336,11 @@ fn run_waiting(worker: &mut Worker, connection: &mut Connection) {
         return;
     }
     let mut input = std::mem::take(&mut connection.input);
+    connection.client.stats.input_bytes = input.len();
     let done = worker.run(&input, connection);
     if done == input.len() {
         // An idle connection holds no buffer.
+        connection.client.stats.input_bytes = 0;
         return;
     }
     input.drain(..done);

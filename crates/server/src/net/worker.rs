@@ -14,11 +14,11 @@ use crate::dispatch;
 use crate::durability;
 use crate::log_writer::LOST;
 use crate::output_buffer::OutputBuffer;
-use crate::registry::Registry;
+use crate::registry::{Command, Registry};
 use crate::resp::parser::{ParseOutcome, ProtocolError};
 use crate::resp::{Reply, RequestBatch, RequestLimits, parse};
 use crate::state::ServerState;
-use crate::table::{DENYOOM, MAY_WRITE, NEVER_PAUSED, RUNS_QUEUED, WRITE};
+use crate::table::{COUNTS_AS_WRITE, DENYOOM, Flags, MAY_WRITE, NEVER_PAUSED, RUNS_QUEUED, WRITE};
 
 /// Requests that are read ahead.
 const BATCH: usize = 64;
@@ -268,7 +268,7 @@ impl Worker {
         began: Instant,
         connection: &Connection,
     ) -> Option<BlockReason> {
-        if self.state.clients.pause.is_some() && self.is_paused(command, connection) {
+        if self.state.clients.pause.is_some() && self.is_paused(command, args, connection) {
             Some(BlockReason::Pause)
         } else if self.holds_writes
             && let Some(reason) = self.holds_write(command, args, connection)
@@ -280,7 +280,7 @@ impl Worker {
             // A client for which a copy is made has come this far before, and others wait for the copy's end.
             Some(BlockReason::Output)
         } else if self.state.clock.command_start.saturating_duration_since(began) > SHARE
-            || self.state.steps.eviction.is_crowded() && self.waits_for_room(command, connection)
+            || self.state.steps.eviction.is_crowded() && self.waits_for_room(command, args, connection)
         {
             Some(BlockReason::Turn)
         } else {
@@ -288,16 +288,26 @@ impl Worker {
         }
     }
 
+    /// The command that a request names, its subcommand if it has any.
+    fn named(&self, command: Option<CommandId>, args: Args<'_>) -> Option<&'static Command> {
+        dispatch::resolve(self.registry, command, args).ok()
+    }
+
     #[cold]
-    fn is_paused(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        let exempt = command.is_some_and(|id| self.registry.command(id).spec.has(NEVER_PAUSED));
-        self.state.is_paused(self.writes(command, connection)) && !exempt
+    fn is_paused(&self, command: Option<CommandId>, args: Args<'_>, connection: &Connection) -> bool {
+        // What is refused for its words is refused at once.
+        let Some(named) = self.named(command, args).filter(|named| named.spec.takes(args.len())) else { return false };
+        let container = named.container.map(|id| self.registry.command(id));
+        if [Some(named), container].into_iter().flatten().any(|command| command.spec.has(NEVER_PAUSED)) {
+            return false;
+        }
+        self.state.is_paused(self.has_any_flag(command, args, connection, WRITE | MAY_WRITE | COUNTS_AS_WRITE))
     }
 
     /// Whether a command needs memory that the steps of eviction have to free first.
     #[cold]
-    fn waits_for_room(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        !self.state.steps.paused && self.has_any_flag(command, connection, DENYOOM)
+    fn waits_for_room(&self, command: Option<CommandId>, args: Args<'_>, connection: &Connection) -> bool {
+        !self.state.steps.paused && self.has_any_flag(command, args, connection, DENYOOM)
     }
 
     /// Whether writes are to be held is looked at anew.
@@ -316,13 +326,14 @@ impl Worker {
     /// Why a command that writes may not run yet.
     #[cold]
     fn holds_write(&self, command: Option<CommandId>, args: Args<'_>, connection: &Connection) -> Option<BlockReason> {
-        if !self.writes(command, connection) {
+        // Of a container it is the subcommand that tells.
+        if !self.has_any_flag(command, args, connection, WRITE | MAY_WRITE) {
             return None;
         }
         if self.log_behind {
             return Some(BlockReason::LogBehind);
         }
-        let (key, spec) = (self.store.copy_source()?, self.registry.command(command?).spec);
+        let (key, spec) = (self.store.copy_source()?, self.named(command, args)?.spec);
         if self.store.copy_owner() == Some(connection.client.id) {
             return None;
         }
@@ -338,18 +349,13 @@ impl Worker {
         changes.then(|| BlockReason::Copy(CopyWait::Key(HeldKey::of(key))))
     }
 
-    /// Whether a command may change data: itself, or as the end of a transaction that does.
-    #[cold]
-    fn writes(&self, command: Option<CommandId>, connection: &Connection) -> bool {
-        self.has_any_flag(command, connection, WRITE | MAY_WRITE)
-    }
-
     /// Whether a command has one of these flags: itself, or as the end of a transaction of which a command has it.
-    fn has_any_flag(&self, command: Option<CommandId>, connection: &Connection, flags: u32) -> bool {
-        let spec = command.map(|id| self.registry.command(id).spec);
-        spec.is_some_and(|spec| spec.flags & flags != 0)
-            || connection.client.multi.as_ref().is_some_and(|multi| multi.flags & flags != 0)
-                && spec.is_some_and(|spec| spec.has(RUNS_QUEUED))
+    #[cold]
+    fn has_any_flag(&self, command: Option<CommandId>, args: Args<'_>, connection: &Connection, flags: Flags) -> bool {
+        let Some(command) = self.named(command, args) else { return false };
+        self.state.scripts.flags_of(command.spec, args) & flags != 0
+            || command.spec.has(RUNS_QUEUED)
+                && connection.client.multi.as_ref().is_some_and(|multi| multi.flags & flags != 0)
     }
 
     /// How many unread replies a client may have before it is made to wait.
@@ -447,12 +453,13 @@ impl Worker {
     /// Gives the reply of a client that waits for durability, if what it waits for has come, or its time has; false while it
     /// waits on.
     pub fn answer_durability(&mut self, blocked: &BlockedClient, connection: &mut Connection) -> bool {
+        let BlockReason::Durability(wanted) = &blocked.on else { return false };
         let Some(answer) = durability::answer(&self.state, blocked) else { return false };
         connection.client.log.owes = 0;
         if !blocked.silent {
             self.reply.set_protocol(connection.client.protocol);
             match answer {
-                Ok(local) => durability::reply(&mut self.reply, local),
+                Ok(durable) => durability::reply(&mut self.reply, wanted, durable),
                 Err(error) => self.reply.error(&error.line()),
             }
             self.flush(connection);

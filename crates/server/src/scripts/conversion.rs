@@ -28,6 +28,13 @@ pub fn write_reply(reply: &mut Reply, value: &Value, script: Protocol) -> mlua::
     write(reply, value, Level { depth: 0, script })
 }
 
+/// Whether what a script has returned is the error of a command, which was counted when the command failed.
+pub fn is_counted_error(value: &Value) -> bool {
+    let Value::Table(table) = value else { return false };
+    matches!(table.raw_get::<Value>("err"), Ok(Value::String(_)))
+        && table.raw_get::<bool>("ignore_error_stats_update").unwrap_or(false)
+}
+
 fn write(reply: &mut Reply, value: &Value, level: Level) -> mlua::Result<()> {
     match value {
         Value::String(string) => reply.bulk(&string.as_bytes()),

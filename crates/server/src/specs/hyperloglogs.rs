@@ -22,7 +22,7 @@ pub static SPECS: &[CommandSpec] = &[
         CommandSpec::new("pfcount", -2, hll::pfcount),
         "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",
     )
-    .flags(READONLY)
+    .flags(READONLY | COUNTS_AS_WRITE)
     .keys(&[KeySpec::range(1, -1, 1, RW | ACCESS)])
     .differs(LONG)
     .summary("Estimates how many different elements were added to any of some HyperLogLogs. That of one is kept in it.")

@@ -187,8 +187,14 @@ pub static SPECS: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, RO)])
         .summary("Tells the type of a key's value.")
         .args(&[KEY]),
+    generic(CommandSpec::new("wait", 3, wait::wait), "3.0.0", O_1)
+        .flags(CONNECTION)
+        .summary("Waits until replicas have what the client has written.")
+        .args(&[Arg::int("numreplicas"), Arg::int("timeout")])
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .differs("There are no replicas: the reply is 0, for a client that asks for any when the time is up. Scripts may call it, as from Redis 7.2 on."),
     generic(CommandSpec::new("waitaof", 4, wait::waitaof), "7.2.0", O_1)
-        .flags(BLOCKING)
+        .flags(BLOCKING | CONNECTION)
         .summary("Waits until what the client has written is durable.")
         .args(&[Arg::int("numlocal"), Arg::int("numreplicas"), Arg::int("timeout")])
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])

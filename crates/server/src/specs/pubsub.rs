@@ -6,7 +6,7 @@ use crate::cmd::pubsub;
 use crate::table::*;
 
 const LISTENS: Flags = PUBSUB | NOSCRIPT | LOADING | STALE | WHILE_SUBSCRIBED;
-const SENDS: Flags = PUBSUB | LOADING | STALE | FAST;
+const SENDS: Flags = PUBSUB | LOADING | STALE | FAST | COUNTS_AS_WRITE;
 const ASKS: Flags = PUBSUB | LOADING | STALE;
 const O_CHANNELS: &str = "O(N) where N is the number of channels to subscribe to.";
 const O_PATTERNS: &str = "O(N) where N is the number of patterns to subscribe to.";

@@ -168,7 +168,19 @@ static CONFIG: &[CommandSpec] = &[
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
 
+const TOLD_BY_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+
 static LATENCY: &[CommandSpec] = &[
+    server(CommandSpec::new("doctor", 2, cmd_server::latency_doctor), "2.8.13", O_1)
+        .flags(OPERATOR)
+        .summary("Tells what the spikes say.")
+        .tips(TOLD_BY_EACH)
+        .differs("The report is Quire's own."),
+    server(CommandSpec::new("graph", 3, cmd_server::latency_graph), "2.8.13", O_1)
+        .flags(OPERATOR)
+        .summary("Draws the last spikes of an event.")
+        .args(&[Arg::string("event")])
+        .tips(TOLD_BY_EACH),
     helps("2.8.13"),
     server(
         CommandSpec::new("histogram", -2, cmd_server::latency_histogram),
@@ -178,16 +190,16 @@ static LATENCY: &[CommandSpec] = &[
     .flags(OPERATOR)
     .summary("Tells how long runs of commands took, in ranges that double.")
     .args(&[Arg::string("command").multiple().optional()])
-    .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+    .tips(TOLD_BY_EACH),
     server(CommandSpec::new("history", 3, cmd_server::latency_history), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last spikes of an event.")
         .args(&[Arg::string("event")])
-        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"]),
+        .tips(TOLD_BY_EACH),
     server(CommandSpec::new("latest", 2, cmd_server::latency_latest), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Tells the last and the worst spike of every event.")
-        .tips(&["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"])
+        .tips(TOLD_BY_EACH)
         .differs("Events: `command`, `fast-command`, `expire-cycle` and `cut`."),
     server(CommandSpec::new("reset", -2, cmd_server::latency_reset), "2.8.13", O_1)
         .flags(OPERATOR)

@@ -44,11 +44,13 @@ pub(crate) struct Reclaim {
     free_step: FreeStep,
     /// The last bucket's items; kept for its capacity.
     pub(crate) batch: Vec<Handle>,
+    /// Values that were freed so since the start, or since this was set to 0.
+    pub(crate) freed_values: u64,
 }
 
 impl Reclaim {
     pub(crate) fn new(root: ReclaimRoot, root_at: (Handle, usize), free_step: FreeStep) -> Reclaim {
-        Reclaim { root, root_at, free_step, batch: Vec::new() }
+        Reclaim { root, root_at, free_step, batch: Vec::new(), freed_values: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -206,12 +206,14 @@ impl Keyspace {
             evicted: self.counters.evicted,
             changes: self.counters.changes,
             reclaim_pending: u64::from(self.heap.reclaim.nodes()),
+            freed_in_steps: self.heap.reclaim.freed_values,
             arena: self.heap.arena.stats(),
         }
     }
 
-    /// Sets hits, misses, expirations and evictions to zero (CONFIG RESETSTAT).
+    /// Sets hits, misses, expirations, evictions and what was freed in steps to zero (CONFIG RESETSTAT).
     pub fn reset_stats(&mut self) {
+        self.heap.reclaim.freed_values = 0;
         self.counters = Counters { changes: self.counters.changes, ..Counters::default() };
     }
 

@@ -34,6 +34,8 @@ pub struct StoreStats {
     pub changes: u64,
     /// Deleted tables that are still being freed.
     pub reclaim_pending: u64,
+    /// Values that were freed in steps.
+    pub freed_in_steps: u64,
     /// Bytes of the tables' buckets and directories, of all databases.
     pub overhead_bytes: u64,
     /// The arena's.

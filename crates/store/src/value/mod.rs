@@ -66,12 +66,17 @@ fn free_step(heap: &mut Heap, what: u32, remains: &mut ReclaimState, budget: usi
         Some(Items::Objects) => free_object,
         None => return Err(StoreError::newer(format!("a table to be freed of unknown items {what}"))),
     };
-    reclaim::free_step(heap, remains, budget, free)
+    let (done, is_gone) = reclaim::free_step(heap, remains, budget, free)?;
+    heap.reclaim.freed_values += u64::from(is_gone && what == Items::Objects as u32);
+    Ok((done, is_gone))
 }
 
 fn free_with_value(heap: &mut Heap, item: Handle) -> Result<()> {
-    let entry = Entry::read(&heap.arena, item)?;
-    free_entry(heap, entry, ops)
+    let (entry, waiting) = (Entry::read(&heap.arena, item)?, heap.reclaim.nodes());
+    free_entry(heap, entry, ops)?;
+    // A value that waits in its turn counts when it is gone.
+    heap.reclaim.freed_values += u64::from(heap.reclaim.nodes() == waiting);
+    Ok(())
 }
 
 #[cfg(test)]
