@@ -31,13 +31,9 @@ pub const CATEGORIES: &[&str] = &[
 
 /// Commands of Redis that are not served. Rules of users may name them, so that users of Redis' files can be read.
 pub const ABSENT: &[&str] = &[
-    "asking",
-    "cluster",
     "failover",
     "module",
     "psync",
-    "readonly",
-    "readwrite",
     "replconf",
     "replicaof",
     "restore-asking",
@@ -87,6 +83,8 @@ pub fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         CommandGroup::PubSub => {}
         CommandGroup::Scripting => {}
         CommandGroup::Connection => names.push("@connection"),
+        CommandGroup::Cluster if spec.has(CONNECTION) => names.push("@connection"),
+        CommandGroup::Cluster => {}
         CommandGroup::Server if spec.has(CONNECTION) => names.push("@connection"),
         CommandGroup::Server if spec.has(KEYSPACE) => names.push("@keyspace"),
         CommandGroup::Server => {}

@@ -96,6 +96,7 @@ pub enum CommandGroup {
     Scripting,
     Connection,
     Server,
+    Cluster,
 }
 
 impl CommandGroup {
@@ -117,6 +118,7 @@ impl CommandGroup {
             CommandGroup::Scripting => "scripting",
             CommandGroup::Connection => "connection",
             CommandGroup::Server => "server",
+            CommandGroup::Cluster => "cluster",
         }
     }
 }

@@ -42,6 +42,17 @@ fn every_command_is_described_in_full() {
 }
 
 #[test]
+fn commands_on_clusters_say_that_there_is_none() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for line in ["CLUSTER INFO", "CLUSTER SLOTS", "CLUSTER HELP", "ASKING", "READONLY", "READWRITE"] {
+        assert_eq!(client.text(line), "ERR This instance has cluster support disabled", "{line}");
+    }
+    assert_eq!(client.text("CLUSTER NOSUCH"), "ERR unknown subcommand 'NOSUCH'. Try CLUSTER HELP.");
+    assert_eq!(client.text("CLUSTER KEYSLOT"), "ERR wrong number of arguments for 'cluster|keyslot' command");
+}
+
+#[test]
 fn commands_tell_their_keys() {
     let server = start(&[]);
     let mut client = server.client();

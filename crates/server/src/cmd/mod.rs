@@ -9,6 +9,7 @@ pub mod blocking_lists;
 pub mod blocking_zsets;
 mod client_filter;
 pub mod clients;
+pub mod cluster;
 pub mod config;
 pub mod connection;
 pub mod databases;

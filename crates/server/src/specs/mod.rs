@@ -4,6 +4,7 @@ use crate::table::CommandSpec;
 
 pub mod acl;
 pub mod bits;
+pub mod cluster;
 pub mod connection;
 pub mod databases;
 pub mod expire;
@@ -51,4 +52,5 @@ pub static ALL: &[&[CommandSpec]] = &[
     functions::SPECS,
     server::SPECS,
     acl::SPECS,
+    cluster::SPECS,
 ];
