@@ -71,6 +71,15 @@ def sorts_zero_bytes(words, ours, theirs):
     return has_zero and any(word.upper() == b"ALPHA" for word in words) and as_bag("SORT", ours) == as_bag("SORT", theirs)
 
 
+def says_as_7_2(words, ours, theirs):
+    """Errors that have other words from 7.2 on."""
+    if ours[0] != "-" or theirs[0] != "-":
+        return False
+    unbalanced = theirs[1].startswith(b"ERR Unbalanced XREAD list") and ours[1].startswith(b"ERR Unbalanced 'xread")
+    no_number = theirs[1] == b"ERR Elements are too large to be stored" and b"equal or smaller than the target" in ours[1]
+    return unbalanced or no_number
+
+
 # Differences that are meant: (what, why, whether a pair of replies is one).
 KNOWN = [
     ("bytes in errors of unknown commands", "an error line of Quire is text", shows_rubbish),
@@ -79,6 +88,7 @@ KNOWN = [
     ("encodings of sorted sets that were sorted", "Quire leaves them as they are", keeps_zsets_packed),
     ("weights of SORT after a number out of range", "Quire looks at the weights alone", remembers_errors),
     ("zero bytes in texts that are sorted", "Quire compares whole texts", sorts_zero_bytes),
+    ("words of errors about streams", "Quire says them as Redis does from 7.2 on", says_as_7_2),
     ("encodings of short lists", "Quire packs short lists as Redis does from 7.2 on", packs_lists),
 ]
 

@@ -15,15 +15,14 @@ use crate::ctx::{CmdError, Ctx};
 
 /// A client that has waited gets at most so many entries of a stream if it didn't say how many.
 const COUNT_AFTER_WAIT: u64 = 1000;
-const NO_MORE_STREAM: CmdError = CmdError::fixed("UNBLOCKED the stream key no longer exists");
-const NO_MORE_GROUP: CmdError =
-    CmdError::fixed("NOGROUP the consumer group this client was blocked on no longer exists");
 const GROUP_ALONE: CmdError =
     CmdError::fixed("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");
 const NOACK_ALONE: CmdError =
     CmdError::fixed("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.");
 const UNBALANCED: CmdError =
-    CmdError::fixed("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.");
+    CmdError::fixed("ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.");
+const UNBALANCED_FOR_GROUP: CmdError =
+    CmdError::fixed("ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.");
 const NO_GROUP: CmdError = CmdError::fixed("ERR Missing GROUP option for XREADGROUP");
 const LAST_IN_GROUP: CmdError = CmdError::fixed(
     "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a \
@@ -70,7 +69,7 @@ impl ReadRequest {
                 at += 2;
             } else if more > 0 && args.is(at, "STREAMS") {
                 if !more.is_multiple_of(2) {
-                    return Err(UNBALANCED);
+                    return Err(if grouped { UNBALANCED_FOR_GROUP } else { UNBALANCED });
                 }
                 (request.first, request.streams) = (at + 1, more / 2);
             } else if more > 1 && args.is(at, "GROUP") {
@@ -106,12 +105,10 @@ impl ReadRequest {
 
     /// The group of a stream, which has to be there.
     fn group_of(&self, ctx: &mut Ctx<'_>, key: usize, group: usize) -> Result<StreamGroup, CmdError> {
-        let (args, waited) = (ctx.args, ctx.client.waits_on_keys());
+        let args = ctx.args;
         let stream = stream::view(ctx.store, ctx.client.db, args.at(key))?;
         match stream.group(args.at(group))? {
             Some(group) => Ok(group),
-            None if waited && !stream.exists() => Err(NO_MORE_STREAM),
-            None if waited => Err(NO_MORE_GROUP),
             None => Err(CmdError::owned(format!(
                 "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",
                 args.text(key),

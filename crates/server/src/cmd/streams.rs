@@ -13,8 +13,6 @@ use crate::effects::EffectWord;
 const ZERO_ID: CmdError = CmdError::fixed("ERR The ID specified in XADD must be greater than 0-0");
 const NO_MORE_IDS: CmdError =
     CmdError::fixed("ERR The stream has exhausted the last possible ID, unable to add more items");
-/// The millisecond has no number left; Redis says so in these words.
-const NO_MORE_NUMBERS: CmdError = CmdError::fixed("ERR Elements are too large to be stored");
 const SMALL_ID: CmdError =
     CmdError::fixed("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 
@@ -39,8 +37,8 @@ pub fn xadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if last == StreamId::MAX {
         return Err(NO_MORE_IDS);
     }
-    let no_id = if options.id == GivenId::OfMs(last.ms) { NO_MORE_NUMBERS } else { SMALL_ID };
-    let id = options.id.choose(last, now_ms).ok_or(no_id)?;
+    // Also where the millisecond has no number left.
+    let id = options.id.choose(last, now_ms).ok_or(SMALL_ID)?;
     let values: Vec<&[u8]> = words.iter().collect();
     stream.add(id, &values)?;
     drop(stream);
