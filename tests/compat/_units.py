@@ -9,7 +9,7 @@ server, which is ended after it, and a time; what it leaves of that is told. A t
     skipped   left out by a tag, since it needs replication, a server that the suite starts, or the like
     lost      never run, since something before it, outside a test, failed (told as `stopped`), hung or took the file's time
 
-    tests/compat/_units.py CHECKOUT [--program PATH] [--peer] [--deny TAG]… [--json FILE] [UNIT]…
+    tests/compat/_units.py CHECKOUT [--program PATH] [--peer] [--deny TAG]… [--skip TEST]… [--json FILE] [UNIT]…
 
 With `--peer` it runs redis-server instead, which shows what the suite asks of a server that it has not started itself.
 """
@@ -35,7 +35,8 @@ UNITS = (
     "type/string type/incr type/list type/list-2 type/list-3 type/set type/zset type/hash type/stream type/stream-cgroups "
     "keyspace expire scan multi quit pubsub scripting functions bitops bitfield geo hyperloglog sort dump protocol querybuf "
     "latency-monitor slowlog info info-command introspection introspection-2 lazyfree maxmemory memefficiency other pause "
-    "tracking violations replybufsize networking"
+    "tracking acl acl-v2 auth violations replybufsize networking limits obuf-limits pubsubshard client-eviction aofrw shutdown "
+    "oom-score-adj tls wait"
 ).split()
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LINE = re.compile(r"^\[(ok|err|ignore|skip|exception|TIMEOUT)\]: (.*)$")
@@ -76,6 +77,8 @@ def run_unit(options, unit):
     server = Server(options)
     words = ["tclsh", "tests/test_helper.tcl", "--host", "127.0.0.1", "--port", str(server.port), "--durable", "--baseport", str(server.port + 40)]
     words += ["--single", f"unit/{unit}", "--tags", " ".join(f"-{tag}" for tag in options.deny), "--timeout", "60"]
+    for test in options.skip:
+        words += ["--skiptest", test]
     suite = subprocess.Popen(
         words, cwd=options.checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
@@ -118,6 +121,7 @@ def main():
     parser.add_argument("--program", default="target/release/quire")
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--deny", action="append", default=[], help="a tag whose tests are left out")
+    parser.add_argument("--skip", action="append", default=[], help="a test that is left out, by its name")
     parser.add_argument("--seconds", type=int, default=120, help="the time of a file")
     parser.add_argument("--json", help="a file for all results")
     parser.add_argument("units", nargs="*")
