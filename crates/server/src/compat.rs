@@ -77,8 +77,8 @@ fn directive_table(text: &mut String) {
     let names: Vec<String> = names_without_effect().map(|name| format!("`{name}`")).collect();
     let _ = write!(
         text,
-        "\nA configuration file may have these directives of Redis and Valkey, too, which change nothing here (the log names those that it \
-         has): {}; `daemonize yes`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other \
+        "\nA configuration file and CONFIG SET may have these directives of Redis and Valkey, too, which change nothing here (the log names \
+         them): {}; a file also `daemonize yes`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other \
          names of commands, or for OpenSSL's ciphers are refused, all in one message.\n",
         names.join(", ")
     );

@@ -241,3 +241,22 @@ fn save_rules_set_while_running_lead_to_a_save() {
     assert_eq!(client.info("rdb_changes_since_last_save"), "0");
     assert!(server.dir.join("dump.quire").is_file());
 }
+
+#[test]
+fn config_set_takes_directives_of_redis_that_change_nothing_here() {
+    let server = start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.text("CONFIG SET activedefrag no Repl-Backlog-Size 1mb timeout 20"), "OK");
+    assert_eq!(get(&mut client, "timeout"), "20");
+    assert_eq!(client.call("CONFIG GET activedefrag").items().len(), 0);
+    for (line, error) in [
+        (
+            "CONFIG SET timeout 30 replicaof 127.0.0.1",
+            "ERR CONFIG SET failed (possibly related to argument 'replicaof') - there is no replication",
+        ),
+        ("CONFIG SET timeout 30 nosuch 1", "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
+    ] {
+        assert_eq!(client.text(line), error);
+    }
+    assert_eq!(get(&mut client, "timeout"), "20");
+}

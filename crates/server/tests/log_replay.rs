@@ -492,3 +492,29 @@ fn a_replay_goes_by_the_times_in_the_log_however_the_clock_has_jumped() {
     let server = start_within(&memory, &logging).unwrap();
     assert_eq!(server.client().text("DEBUG DIGEST"), digest);
 }
+
+#[test]
+fn what_is_loaded_anew_from_image_and_log_is_the_same_and_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = logging(dir.path());
+    let mut client = server.client();
+    for line in ["SET a 1", "SAVE", "RPUSH l a b c", "XADD s 1-1 f v", "PEXPIRE l 1000000", "LPOP l", "INCR a"] {
+        client.call(line);
+    }
+    let (digest, last) = (client.text("DEBUG DIGEST"), appended(&mut client));
+    assert_eq!(client.text("DEBUG LOADAOF"), "OK");
+    assert_eq!((client.text("DEBUG DIGEST"), appended(&mut client)), (digest, last));
+    assert_eq!(client.info("log_replayed_commands"), "5");
+    client.call("INCR a");
+    client.call("MULTI");
+    client.call("DEBUG LOADAOF");
+    let refused = client.call("EXEC").items()[0].text();
+    assert_eq!(refused, "ERR DEBUG LOADAOF is not possible inside a transaction");
+    let digest = client.text("DEBUG DIGEST");
+    drop(server);
+    let again = logging(dir.path());
+    assert_eq!(again.client().text("DEBUG DIGEST"), digest);
+    let mut client = again.client();
+    client.call("CONFIG SET appendonly no");
+    assert_eq!(client.text("DEBUG LOADAOF"), "ERR there is no log: CONFIG SET appendonly yes begins one");
+}

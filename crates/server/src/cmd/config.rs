@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::scan::check_length;
 use crate::cloning;
+use crate::config::foreign::{self, ForeignDirective};
 use crate::config::table::{self, Directive};
 use crate::config::{Config, ConfigError};
 use crate::ctx::{CmdError, Ctx};
@@ -53,8 +54,8 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     for index in (2..ctx.args.len()).step_by(2) {
         let name = ctx.args.text(index);
         let Some(directive) = table::find(&name) else {
-            let text = format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'");
-            return Err(CmdError::owned(text));
+            check_foreign(&name, &ctx.args.text(index + 1))?;
+            continue;
         };
         if !seen.insert(directive.name) {
             return Err(refused(&name, "duplicate parameter"));
@@ -90,6 +91,21 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn refused(name: &str, reason: &str) -> CmdError {
     CmdError::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
+}
+
+/// Whether a directive of Redis that this server does not have can be taken, since it changes nothing here.
+fn check_foreign(name: &str, value: &str) -> Result<(), CmdError> {
+    match foreign::find(&name.to_ascii_lowercase(), value) {
+        Some(ForeignDirective::NoEffect) => {
+            tracing::info!(directive = name, "CONFIG SET changes nothing: the directive has no effect here");
+            Ok(())
+        }
+        Some(ForeignDirective::Refused(reason)) => Err(refused(name, reason)),
+        None => {
+            let text = format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'");
+            Err(CmdError::owned(text))
+        }
+    }
 }
 
 fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(), CmdError> {

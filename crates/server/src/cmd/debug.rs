@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quire_store::numbers::hex;
-use quire_store::{ExpiryChange, string};
+use quire_store::{ExpiryChange, Store, string};
 use quire_units::redis;
 
 use crate::cmd::debug_protocol;
@@ -11,8 +11,13 @@ use crate::ctx::{CmdError, Ctx};
 use crate::dispatch::refuse_write;
 use crate::effects::EffectWord;
 use crate::invalidation;
+use crate::load_progress::LoadProgress;
+use crate::registry::registry;
+use crate::replay::{ReplaySummary, replay};
+use crate::save_state::RestoreSummary;
+use crate::state::ServerState;
 use crate::table::WRITE;
-use crate::{persistence, saving};
+use crate::{log_control, persistence, saving};
 
 const NOT_ALLOWED: CmdError = CmdError::fixed(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
@@ -50,6 +55,8 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         populate(ctx)
     } else if args.is(1, "RELOAD") && words == 2 {
         reload(ctx)
+    } else if args.is(1, "LOADAOF") && words == 2 {
+        load_log(ctx)
     } else if args.is(1, "DIGEST") && words == 2 {
         let digest = ctx.store.digest()?;
         ctx.reply.simple(&hex(&digest));
@@ -74,6 +81,8 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "    Tell a digest of all data.",
         "DIGEST-VALUE <key> [<key> ...]",
         "    Tell digests of the values of keys.",
+        "LOADAOF",
+        "    Bring the data back from the image and the log, as a start does.",
         "OBJECT <key>",
         "    Tell how a key is stored.",
         "PAUSE-CRON <0|1>",
@@ -190,24 +199,78 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
-fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+/// Whether the data may be brought back now by a subcommand of this name.
+fn may_bring_back(ctx: &Ctx<'_>, name: &str) -> Result<(), CmdError> {
     if ctx.client.in_exec {
-        // The image would hold half of the transaction.
-        return Err(CmdError::fixed("ERR DEBUG RELOAD is not possible inside a transaction"));
+        // What is brought back would hold half of the transaction.
+        return Err(CmdError::owned(format!("ERR DEBUG {name} is not possible inside a transaction")));
     }
     if ctx.server.saves.restored.clone_of.is_some() {
         // It would go on as a server that knows nothing of its original, whose image it must not replace.
-        return Err(CmdError::fixed("ERR DEBUG RELOAD is not possible in a clone"));
+        return Err(CmdError::owned(format!("ERR DEBUG {name} is not possible in a clone")));
     }
+    Ok(())
+}
+
+fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    may_bring_back(ctx, "RELOAD")?;
     persistence::cancel(ctx.store, ctx.server);
     persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
     let (store, restored) = saving::open(&ctx.server.config)
         .map_err(|reason| CmdError::owned(format!("ERR Error trying to load the image: {reason}")))?;
+    let changes = store.changes();
+    take_over(ctx, store, restored, changes);
+    tracing::info!("reloaded");
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// What a start would find of the data: image and log, and the count of changes without those of the log.
+type FoundData = (Store, RestoreSummary, ReplaySummary, u64);
+
+fn find_data(server: &ServerState) -> Result<FoundData, String> {
+    let config = &server.config;
+    let directory = log_control::directory(&config.dir, server.hooks.log_directory.as_ref());
+    let (mut store, restored) = saving::open(config)?;
+    let changes = store.changes();
+    let replayed = replay(registry(), config, &mut store, &*directory, &LoadProgress::new(0));
+    replayed.map(|replayed| (store, restored, replayed, changes)).map_err(|error| error.to_string())
+}
+
+fn load_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    may_bring_back(ctx, "LOADAOF")?;
+    let Some(log_writer) = &ctx.server.log_writer else {
+        return Err(CmdError::fixed("ERR there is no log: CONFIG SET appendonly yes begins one"));
+    };
+    if log_writer.awaits_image() || ctx.server.saves.running_since.is_some() {
+        persistence::cancel(ctx.store, ctx.server);
+        persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
+    }
+    if !log_control::switch_off(ctx.store, ctx.server) {
+        return Err(CmdError::fixed("ERR the log could not be made durable"));
+    }
+    let found = find_data(ctx.server);
+    let found = found.map(|(store, restored, replayed, changes)| {
+        take_over(ctx, store, restored, changes);
+        log_control::note_replay(ctx.server, &replayed);
+    });
+    // Also over the data as it was, if nothing else is found.
+    if let Err(reason) = log_control::start(ctx.store, ctx.server) {
+        ctx.server.ending.fault = Some(reason);
+    }
+    found.map_err(|reason| CmdError::owned(format!("ERR Error trying to load the log: {reason}")))?;
+    tracing::info!("loaded from the image and the log");
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Data that was brought back takes the place of what was there.
+fn take_over(ctx: &mut Ctx<'_>, store: Store, restored: RestoreSummary, changes_at_last_save: u64) {
     *ctx.store = store;
     tell_store(ctx);
     ctx.server.blocked.keys.await_all(ctx.store);
     ctx.server.saves.restored = restored;
-    ctx.server.saves.changes_at_last_save = ctx.store.changes();
+    ctx.server.saves.changes_at_last_save = changes_at_last_save;
     if ctx.server.clients.tracking.any() {
         invalidation::tell_all_changed(ctx.server);
     }
@@ -216,9 +279,6 @@ fn reload(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         connection.client.watch.touched |= connection.client.watch.keys > 0;
     }
     ctx.client.watch.touched |= ctx.client.watch.keys > 0;
-    tracing::info!("reloaded");
-    ctx.reply.ok();
-    Ok(())
 }
 
 /// What the store before was told since it was opened, and one that takes its place in mid-course has to know, too. What settings say,

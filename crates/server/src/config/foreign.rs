@@ -1,9 +1,9 @@
-//! Directives of Redis and of Valkey that this server does not have. In a configuration file those are taken that cannot matter here; those
-//! that promise something which would not be kept are refused. Relies on nothing.
+//! Directives of Redis and of Valkey that this server does not have. In a configuration file, and by CONFIG SET, those are taken that cannot
+//! matter here; those that promise something which would not be kept are refused. Relies on nothing.
 
-/// What is done with a line of a configuration file.
+/// What is done with a line of a configuration file, and with CONFIG SET.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ForeignDirective {
+pub enum ForeignDirective {
     /// It is taken, and changes nothing.
     NoEffect,
     /// It is refused, for this reason.
@@ -95,7 +95,7 @@ const NO_EFFECT: &[&str] = &[
 ];
 
 /// What is done with a directive that the table lacks; `None` for a name that Redis lacks, too. `value` is the rest of the line.
-pub(super) fn find(name: &str, value: &str) -> Option<ForeignDirective> {
+pub fn find(name: &str, value: &str) -> Option<ForeignDirective> {
     let value = value.trim();
     let unless = |is_harmless: bool, reason| Some(if is_harmless { NoEffect } else { Refused(reason) });
     match name {

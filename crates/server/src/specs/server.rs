@@ -42,7 +42,7 @@ pub static SPECS: &[CommandSpec] = &[
         .flags(OPERATOR)
         .summary("Helps to test the server and to find faults.")
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
-        .differs("Has DIGEST, DIGEST-VALUE, OBJECT, PAUSE-CRON, POPULATE, PROTOCOL, QUICKLIST-PACKED-THRESHOLD, RELOAD, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS and SLEEP."),
+        .differs("Has DIGEST, DIGEST-VALUE, LOADAOF, OBJECT, PAUSE-CRON, POPULATE, PROTOCOL, QUICKLIST-PACKED-THRESHOLD, RELOAD, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS and SLEEP."),
     server(CommandSpec::new("info", -1, cmd_server::info), "1.0.0", O_1)
         .flags(LOADING | STALE | DANGEROUS)
         .summary("Tells figures of the server.")
@@ -164,6 +164,7 @@ static CONFIG: &[CommandSpec] = &[
     )
     .flags(OPERATOR)
     .summary("Changes directives, all of them or none.")
+    .differs("Takes the directives, too, that a configuration file may have without an effect.")
     .args(&[Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
