@@ -208,9 +208,9 @@ mod tests {
     fn keys_of_whose_end_clients_are_told_count_once_each() {
         let mut store = Store::create(StoreConfig::default()).unwrap();
         let mut all = AwaitedKeys::default();
-        for (id, keys, in_group) in
-            [(1, [b"a".as_slice(), b"b"], true), (2, [b"b", b"b"], true), (3, [b"c", b"d"], false)]
-        {
+        let waits: [(u64, [&[u8]; 2], bool); 3] =
+            [(1, [b"a", b"b"], true), (2, [b"b", b"b"], true), (3, [b"c", b"d"], false)];
+        for (id, keys, in_group) in waits {
             all.begin(&mut store, id, (DB, ValueType::Stream, keys.into_iter()), None);
             all.remember_ids(id, Vec::new(), in_group);
         }

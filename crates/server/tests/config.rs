@@ -260,3 +260,16 @@ fn config_set_takes_directives_of_redis_that_change_nothing_here() {
     }
     assert_eq!(get(&mut client, "timeout"), "20");
 }
+
+#[test]
+fn what_cannot_change_may_be_set_to_what_it_is() {
+    let server = start(&[]);
+    let mut client = server.client();
+    for name in ["port", "databases", "log-segment-bytes"] {
+        let value = get(&mut client, name);
+        assert_eq!(client.text(&format!("CONFIG SET {name} {value} timeout 20")), "OK", "{name}");
+    }
+    let refused = "ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config";
+    assert_eq!(client.text("CONFIG SET databases 7"), refused);
+    assert_eq!(client.text("CONFIG SET databases x"), refused);
+}

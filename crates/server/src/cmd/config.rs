@@ -60,7 +60,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         if !seen.insert(directive.name) {
             return Err(refused(&name, "duplicate parameter"));
         }
-        check_allowed(ctx, directive, &name)?;
+        check_allowed(ctx, directive, &name, ctx.args.at(index + 1))?;
         directive.set(&mut config, ctx.args.at(index + 1)).map_err(|reason| refused(&name, &reason))?;
         changed.push(directive.name);
     }
@@ -108,8 +108,9 @@ fn check_foreign(name: &str, value: &str) -> Result<(), CmdError> {
     }
 }
 
-fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(), CmdError> {
-    if !directive.mutable {
+fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str, value: &[u8]) -> Result<(), CmdError> {
+    // Programs that set all that they know may set one that cannot change to what it is.
+    if !directive.mutable && !is_unchanged(&ctx.server.config, directive, value) {
         return Err(refused(name, "can't set immutable config"));
     }
     // A client that may choose where a file is written can do much harm, so that needs a permission of its own.
@@ -123,6 +124,11 @@ fn check_allowed(ctx: &Ctx<'_>, directive: &Directive, name: &str) -> Result<(),
         return Err(refused(name, "can't set protected config"));
     }
     Ok(())
+}
+
+fn is_unchanged(config: &Config, directive: &Directive, value: &[u8]) -> bool {
+    let mut set = config.clone();
+    directive.set(&mut set, value).is_ok() && directive.get(&set) == directive.get(config)
 }
 
 /// What TLS is served with from now on, if a setting of it changes; the files are read anew even if their names are the same.

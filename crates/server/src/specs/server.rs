@@ -164,7 +164,7 @@ static CONFIG: &[CommandSpec] = &[
     )
     .flags(OPERATOR)
     .summary("Changes directives, all of them or none.")
-    .differs("Takes the directives, too, that a configuration file may have without an effect.")
+    .differs("Takes the directives, too, that a configuration file may have without an effect, and for one that cannot change the value that it has.")
     .args(&[Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")]).multiple()])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
 ];
