@@ -74,7 +74,8 @@ impl AwaitedKeys {
         let place = self.begun;
         self.begun += 1;
         let (told_of_loss, stream_ids) = (false, Vec::new());
-        let mut wait = KeyWait { keys: Vec::new(), kind, place, deadline_ms, unblocked: None, stream_ids, told_of_loss };
+        let mut wait =
+            KeyWait { keys: Vec::new(), kind, place, deadline_ms, unblocked: None, stream_ids, told_of_loss };
         let mut bytes = 0;
         for key in keys {
             let name: KeyName = (db, key.into());

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use quire_store::{KeyEvent, KeyFate};
 
-use crate::args::Args;
 use crate::client::Client;
 use crate::ctx::Ctx;
 use crate::invalid_keys::InvalidKeys;
@@ -152,31 +151,30 @@ pub fn tell_running(ctx: &mut Ctx<'_>) {
 #[cold]
 pub fn remember(command: &Command, ctx: &mut Ctx<'_>) {
     let Some(of) = ctx.server.clients.tracking.of(ctx.client.id) else { return };
-    // Of a script the keys that it was called with are remembered, and only if it reads.
+    // Of a script the keys are remembered that its commands read.
     let reads =
         command.spec.has(READONLY) && !command.spec.has(PUBSUB) && command.spec.group != CommandGroup::Scripting;
     if reads && of.remembers() && !ctx.server.scripts.is_running() {
-        let (args, positions) = (ctx.args, command.spec.key_positions(ctx.args));
-        remember_keys(ctx, positions.iter().map(|&at| args.at(at)));
+        remember_keys(ctx, command);
     }
     if !ctx.client.in_exec {
         end_choice(ctx);
     }
 }
 
-/// A script has read something: the client may have all the keys that it was called with.
+/// A script of the client has run a command that reads.
 #[cold]
-pub fn remember_script(ctx: &mut Ctx<'_>, keys: Args<'_>) {
+pub fn remember_in_script(command: &Command, ctx: &mut Ctx<'_>) {
     if ctx.server.clients.tracking.of(ctx.client.id).is_some_and(|of| of.remembers()) {
-        remember_keys(ctx, keys.iter());
+        remember_keys(ctx, command);
     }
 }
 
-fn remember_keys<'k>(ctx: &mut Ctx<'_>, keys: impl Iterator<Item = &'k [u8]>) {
+fn remember_keys(ctx: &mut Ctx<'_>, command: &Command) {
     let mut most_evicted = LEAST_EVICTED;
-    for key in keys {
+    for at in command.spec.key_positions(ctx.args) {
         most_evicted += 2;
-        let displaced = ctx.server.clients.tracking.keys.remember(key, ctx.client.id);
+        let displaced = ctx.server.clients.tracking.keys.remember(ctx.args.at(at), ctx.client.id);
         if let Some(displaced) = displaced {
             tell_evicted(ctx.server, displaced);
         }

@@ -65,7 +65,9 @@ impl LatencyMonitor {
     pub fn report(&self, threshold_ms: u64) -> String {
         if self.events.is_empty() {
             return match threshold_ms {
-                0 => "No latency is watched: CONFIG SET latency-monitor-threshold MILLISECONDS begins that.\n".to_owned(),
+                0 => {
+                    "No latency is watched: CONFIG SET latency-monitor-threshold MILLISECONDS begins that.\n".to_owned()
+                }
                 _ => format!("No latency spike of {threshold_ms} ms or more was recorded.\n"),
             };
         }
@@ -124,7 +126,8 @@ mod tests {
         for (unix_s, duration_ms) in [(1, 900), (11, 100), (21, 200)] {
             latency.record("command", unix_s, duration_ms);
         }
-        let line = "command: 3 latency spikes in 20 s, of 400 ms on average and 900 ms at most; the worst ever took 900 ms.\n";
+        let line =
+            "command: 3 latency spikes in 20 s, of 400 ms on average and 900 ms at most; the worst ever took 900 ms.\n";
         assert!(latency.report(100).starts_with(line), "{}", latency.report(100));
     }
 

@@ -25,8 +25,7 @@ struct Column {
 /// Draws the spikes of an event as Redis does: the oldest first, each with its age below it.
 pub fn latency_graph(event: &str, history: &LatencyHistory, now_unix_s: i64) -> String {
     let (low_ms, high_ms) = bounds(&history.spikes);
-    let mut text =
-        format!("{event} - high {high_ms} ms, low {low_ms} ms (all time high {} ms)\n", history.max_ms);
+    let mut text = format!("{event} - high {high_ms} ms, low {low_ms} ms (all time high {} ms)\n", history.max_ms);
     text.extend(std::iter::repeat_n('-', COLUMNS).chain(['\n']));
     let columns: Vec<Column> = history
         .spikes
@@ -90,7 +89,8 @@ mod tests {
     use super::*;
 
     fn history(durations_ms: impl IntoIterator<Item = u64>) -> LatencyHistory {
-        let spikes = durations_ms.into_iter().zip(0..).map(|(duration_ms, unix_s)| LatencySpike { unix_s, duration_ms });
+        let spikes =
+            durations_ms.into_iter().zip(0..).map(|(duration_ms, unix_s)| LatencySpike { unix_s, duration_ms });
         let spikes: VecDeque<LatencySpike> = spikes.collect();
         LatencyHistory { max_ms: 900, spikes }
     }

@@ -82,8 +82,6 @@ struct CommandRunner<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
     name: ScriptName<'h>,
     rules: Rules,
-    /// What the script was called with.
-    keys: Args<'h>,
     reply: Reply,
     buffer: Vec<u8>,
     ranges: Vec<ArgRange>,
@@ -100,8 +98,7 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
     // What a command replies is for the script first, whose memory is bounded.
     reply.set_limit(usize::MAX);
     reply.set_protocol(Protocol::Resp2);
-    let (keys, name) = (call.keys, call.name);
-    let mut host = CommandRunner { ctx, name, rules, keys, reply, buffer: Vec::new(), ranges: Vec::new() };
+    let mut host = CommandRunner { ctx, name: call.name, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
     let result = interpreter.run(&function, &mut host);
     let protocol = host.reply.protocol();
     ctx.server.scripts.running = None;
@@ -248,7 +245,7 @@ impl ScriptHost for CommandRunner<'_, '_> {
         }
         dispatch::call(command, &mut inner);
         if inner.server.clients.tracking.any() && command.spec.has(READONLY) {
-            invalidation::remember_script(&mut inner, self.keys);
+            invalidation::remember_in_script(command, &mut inner);
         }
         let failed = self.reply.as_bytes().first() == Some(&b'-');
         CommandOutcome { failed, counted: failed, ends_script: false }

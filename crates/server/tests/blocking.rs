@@ -76,6 +76,18 @@ fn a_client_that_leaves_takes_no_element_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_key_that_expires_in_the_transaction_that_makes_it_is_given_to_none() {
+    let (_server, mut admin, mut clients) = with_clients(&[], 1);
+    wait(&mut admin, &mut clients[0], "BLPOP a 0");
+    for line in ["MULTI", "RPUSH a x", "PEXPIRE a 20", "DEBUG SLEEP 0.1", "EXEC"] {
+        admin.call(line);
+    }
+    assert_eq!(blocked(&mut admin), 1, "it has found nothing");
+    admin.call("RPUSH a y");
+    assert_eq!(clients[0].reply(), pair("a", "y"));
+}
+
+#[test]
 fn an_element_of_a_client_that_leaves_at_once_is_given_all_the_same() {
     let (server, mut admin, mut clients) = with_clients(&[], 1);
     for last in ["PING", "QUIT", "NOSUCH"] {

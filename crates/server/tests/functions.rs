@@ -49,6 +49,15 @@ fn functions_run_with_their_keys_and_arguments_and_obey_their_flags() {
 }
 
 #[test]
+fn libraries_for_valkey_find_the_server_by_its_name_there() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let text = b"#!lua name=v\nserver.register_function('v', function() return server.call('echo', 'here') end)";
+    assert_eq!(load(&mut client, text), "v");
+    assert_eq!(client.text("FCALL v 0"), "here");
+}
+
+#[test]
 fn libraries_come_back_from_the_log_as_they_were() {
     let dir = tempfile::tempdir().unwrap();
     let settings = [("appendonly", "yes"), ("appendfsync", "no")];

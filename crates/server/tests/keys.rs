@@ -144,3 +144,20 @@ fn limits_of_sets_hold_from_the_next_change_on() {
     let refused = client.text("CONFIG SET set-max-intset-entries 1000000");
     assert!(refused.contains("ERR"), "{refused}");
 }
+
+#[test]
+fn a_scan_deletes_the_expired_keys_that_it_meets() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+    client.call("DEBUG POPULATE 100");
+    for line in ["SET a 1 PX 1", "HSET h f v", "PEXPIRE h 1"] {
+        client.call(line);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert_eq!(client.call("DBSIZE"), Value::Int(102));
+    let reply = client.call("SCAN 0 COUNT 1000 TYPE nosuch");
+    assert_eq!((reply.items()[0].text(), reply.items()[1].items().len()), ("0".into(), 0));
+    assert_eq!((client.call("DBSIZE"), client.info("expired_keys")), (Value::Int(100), "2".into()));
+    assert_eq!(scanned(&mut client, "SCAN", |_, _| {}).len(), 100);
+}

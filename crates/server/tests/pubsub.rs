@@ -194,7 +194,9 @@ fn a_monitor_sees_a_command_that_waits_on_keys_once_when_it_begins() {
     assert_eq!(waiter.reply().items().len(), 2);
     client.call("RPUSH l b");
     waiter.call("BLPOP l 0");
-    for words in [r#""SET" "l" "string""#, r#""DEL" "l""#, r#""RPUSH" "l" "a""#, r#""RPUSH" "l" "b""#, r#""BLPOP" "l" "0""#] {
+    for words in
+        [r#""SET" "l" "string""#, r#""DEL" "l""#, r#""RPUSH" "l" "a""#, r#""RPUSH" "l" "b""#, r#""BLPOP" "l" "0""#]
+    {
         assert_eq!(shown(), words);
     }
 }

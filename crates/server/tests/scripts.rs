@@ -225,7 +225,9 @@ fn members_of_a_set_that_a_script_takes_as_they_come_have_an_order() {
     let server = start(&[]);
     let mut client = server.client();
     client.text("SADD s c aa b a aaa");
-    let sorted = |client: &mut Client, words: &str| text(&eval(client, &format!("return table.concat(redis.call('sort', 's', {words}), ' ')")));
+    let sorted = |client: &mut Client, words: &str| {
+        text(&eval(client, &format!("return table.concat(redis.call('sort', 's', {words}), ' ')")))
+    };
     assert_eq!(sorted(&mut client, "'by', '_'"), "a aa aaa b c");
     assert_eq!(sorted(&mut client, "'by', '_', 'desc', 'limit', 0, 2"), "c b");
 }

@@ -119,6 +119,37 @@ fn a_watched_key_that_expires_stops_a_transaction() {
 }
 
 #[test]
+fn what_has_expired_before_it_is_watched_may_go_and_come_again_expired() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+    // What `x` is in the databases 0 and 1, what happens while it is watched, and whether that stops the transaction.
+    let (stale, live, none) = (Some("SET x old PX 1"), Some("SET x new"), None);
+    for (here, there, meanwhile, stops) in [
+        (stale, none, "FLUSHALL", false),
+        (stale, none, "DEL x", false),
+        (live, none, "FLUSHDB", true),
+        (stale, none, "SWAPDB 0 1", false),
+        (none, stale, "SWAPDB 0 1", false),
+        (stale, stale, "SWAPDB 0 1", false),
+        (live, stale, "SWAPDB 0 1", true),
+        (none, live, "SWAPDB 0 1", true),
+        (stale, live, "SWAPDB 0 1", true),
+    ] {
+        client.call("FLUSHALL");
+        for (db, line) in [(1, there), (0, here)] {
+            client.call(&format!("SELECT {db}"));
+            line.map(|line| client.call(line));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        for line in ["WATCH x", meanwhile, "MULTI", "PING"] {
+            client.call(line);
+        }
+        assert_eq!(client.call("EXEC") == Value::Null, stops, "{here:?} {there:?} {meanwhile}");
+    }
+}
+
+#[test]
 fn the_watch_of_a_client_that_left_is_forgotten() {
     let server = start(&[]);
     let mut client = server.client();

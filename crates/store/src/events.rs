@@ -198,19 +198,38 @@ impl Watchers {
 
     /// A key was changed; `exists` says whether it is there now.
     pub(crate) fn touch(&mut self, db: DbId, key: &[u8], exists: bool) {
+        self.tell(db, key, |watch| {
+            let is_change = exists || !watch.expired;
+            watch.expired &= exists;
+            is_change
+        });
+    }
+
+    /// What a key holds is exchanged: something `goes`, and something `comes`, which may have expired. As long as there is nothing that has
+    /// not expired, that is no change.
+    pub(crate) fn exchange(&mut self, db: DbId, key: &[u8], goes: bool, comes: Option<bool>) {
+        self.tell(db, key, |watch| {
+            let was_there = goes && !watch.expired;
+            let is_change = was_there || comes == Some(false);
+            watch.expired = !is_change && comes.is_some();
+            is_change
+        });
+    }
+
+    /// Tells the watchers of a key of which `is_change` says that it is a change for them.
+    fn tell(&mut self, db: DbId, key: &[u8], is_change: impl Fn(&mut Watch) -> bool) {
         let Some(watches) = self.keys.get_mut(&(db, Box::from(key))) else { return };
         for watch in watches.iter_mut() {
-            if watch.expired && !exists {
-                watch.expired = false;
-            } else {
-                match watch.watcher {
-                    Watcher::Client(id) => drop(self.touched.insert(id)),
-                    Watcher::Copy => self.copy_touched = true,
-                    Watcher::Blocked if watch.told => {}
-                    Watcher::Blocked => {
-                        watch.told = true;
-                        self.ready.push_back((db, key.into()));
-                    }
+            if !is_change(watch) {
+                continue;
+            }
+            match watch.watcher {
+                Watcher::Client(id) => drop(self.touched.insert(id)),
+                Watcher::Copy => self.copy_touched = true,
+                Watcher::Blocked if watch.told => {}
+                Watcher::Blocked => {
+                    watch.told = true;
+                    self.ready.push_back((db, key.into()));
                 }
             }
         }

@@ -137,9 +137,9 @@ pub fn keys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn scan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let cursor = cursor(ctx.args.at(1))?;
     let filter = Filter::parse(ctx.args.from(2), true)?;
-    let (store, db) = (&*ctx.store, ctx.client.db);
+    let (store, db) = (&mut *ctx.store, ctx.client.db);
     reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {
-        store.scan(db, cursor, count, &mut |key, kind| {
+        store.scan_expiring(db, cursor, count, &mut |key, kind| {
             if filter.is_kind(kind) && filter.matches(key) {
                 reply.bulk(key);
                 *elements += 1;

@@ -116,6 +116,9 @@ impl Engine {
             // Those who serve already will come to it.
             return;
         }
+        // What has made a key ready may have taken so long that the key has expired since.
+        self.worker.state.take_time();
+        self.worker.store.set_now_ms(self.worker.state.clock.unix_ms);
         while let Some((db, key)) = self.worker.store.next_ready_key() {
             self.serve_key(db, &key, false);
             // Who reads a stream in a group's name is told when it is gone.

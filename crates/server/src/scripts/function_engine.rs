@@ -34,9 +34,14 @@ impl FunctionEngine {
     /// That isn't enough to begin with.
     pub fn new(memory_limit_bytes: usize) -> mlua::Result<Self> {
         let interpreter = Interpreter::new(memory_limit_bytes)?;
-        interpreter.add_library("redis", &api::redis_library(&interpreter)?)?;
+        let redis = api::redis_library(&interpreter)?;
         let registering = interpreter.lua().create_table()?;
-        registering.raw_set("redis", interpreter.protect_strictly(&api::registering_library(&interpreter)?)?)?;
+        let register = interpreter.protect_strictly(&api::registering_library(&interpreter)?)?;
+        // The second name is that in libraries that are written for Valkey.
+        for name in ["redis", "server"] {
+            interpreter.add_library(name, &redis)?;
+            registering.raw_set(name, &register)?;
+        }
         let registering = interpreter.protect_strictly(&registering)?;
         let environment = interpreter.environment()?;
         Ok(Self { interpreter, environment, registering })

@@ -289,7 +289,11 @@ impl Keyspace {
     pub fn flush(&mut self, db: DbId) -> Result<u64> {
         let index = self.db_index(db)?;
         let keys = self.dbs[index].keys.count;
-        self.touch_existing(db)?;
+        for key in self.events.watchers.keys_of(db) {
+            if self.find_any(db, &key, self.hash(&key))?.is_some() {
+                self.events.watchers.touch(db, &key, false);
+            }
+        }
         let roots = std::mem::take(&mut self.dbs[index]);
         self.sync_db(index)?;
         self.searches.expiry.cursors[index] = 0;
@@ -321,25 +325,25 @@ impl Keyspace {
         if index_a == index_b {
             return Ok(());
         }
-        // A watched key changes if it is there before or after.
-        self.touch_existing(a)?;
-        self.touch_existing(b)?;
+        self.touch_exchanged(a, b)?;
+        self.touch_exchanged(b, a)?;
         self.dbs.swap(index_a, index_b);
         self.searches.expiry.cursors.swap(index_a, index_b);
         self.searches.expiry.avg_ttl_ms.swap(index_a, index_b);
         self.sync_db(index_a)?;
         self.sync_db(index_b)?;
-        self.touch_existing(a)?;
-        self.touch_existing(b)?;
         self.counters.changes += 1;
         Ok(())
     }
 
-    /// Tells the watchers of a database's keys that exist.
-    fn touch_existing(&mut self, db: DbId) -> Result<()> {
+    /// Tells the watchers of a database's keys that it gets the content of another one.
+    fn touch_exchanged(&mut self, db: DbId, other: DbId) -> Result<()> {
         for key in self.events.watchers.keys_of(db) {
-            if self.find_any(db, &key, self.hash(&key))?.is_some() {
-                self.events.watchers.touch(db, &key, true);
+            let hash = self.hash(&key);
+            let goes = self.find_any(db, &key, hash)?.is_some();
+            let comes = self.find_any(other, &key, hash)?.map(|entry| self.has_expired(&entry)).transpose()?;
+            if goes || comes.is_some() {
+                self.events.watchers.exchange(db, &key, goes, comes);
             }
         }
         Ok(())
@@ -352,13 +356,48 @@ impl Keyspace {
     /// # Errors
     /// [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
     pub fn scan(&self, db: DbId, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], ValueType)) -> Result<u64> {
+        self.scan_items(db, cursor, count, &mut |item| self.show(item, f))
+    }
+
+    /// As [`Keyspace::scan`], and deletes keys that it meets whose time has come, unless such keys are held.
+    ///
+    /// # Errors
+    /// As [`Keyspace::scan`].
+    pub fn scan_expiring(
+        &mut self,
+        db: DbId,
+        cursor: u64,
+        count: usize,
+        f: &mut dyn FnMut(&[u8], ValueType),
+    ) -> Result<u64> {
+        let mut expired: Vec<Vec<u8>> = Vec::new();
+        let next = self.scan_items(db, cursor, count, &mut |item| {
+            let entry = Entry::read(&self.heap.arena, item)?;
+            if self.has_expired(&entry)? {
+                expired.push(entry.key(&self.heap.arena)?.to_vec());
+            }
+            self.show(item, f)
+        })?;
+        for key in expired {
+            self.look_up(db, &key)?;
+        }
+        Ok(next)
+    }
+
+    fn scan_items(
+        &self,
+        db: DbId,
+        cursor: u64,
+        count: usize,
+        each: &mut dyn FnMut(quire_arena::Handle) -> Result<()>,
+    ) -> Result<u64> {
         let table = &self.dbs[self.db_index(db)?].keys;
         let mut cursor = cursor;
         let mut seen = 0;
         for _ in 0..count.max(1).saturating_mul(BUCKETS_PER_COUNT) {
             cursor = table.scan(&self.heap.arena, cursor, |item| {
                 seen += 1;
-                self.show(item, f)
+                each(item)
             })?;
             if cursor == 0 || seen >= count {
                 break;
