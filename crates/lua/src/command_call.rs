@@ -142,6 +142,12 @@ unsafe fn push_value(state: *mut ffi::lua_State, reply: &mut ReplyReader<'_>) {
                     ffi::lua_rawseti(state, -2, index as _);
                 }
             }
+            b'|' => {
+                // What is told beside a reply is not for scripts.
+                push_pairs(state, reply, number(), true);
+                ffi::lua_settop(state, -2);
+                push_value(state, reply);
+            }
             b'%' => push_wrapped(state, c"map", |state| push_pairs(state, reply, number(), true)),
             b'~' => push_wrapped(state, c"set", |state| push_pairs(state, reply, number(), false)),
             b',' => push_wrapped(state, c"double", |state| {

@@ -321,3 +321,9 @@ fn a_command_may_have_as_many_words_as_unpack_returns() {
     assert_eq!(count(7999), Ok("8001".to_owned()));
     assert!(count(8000).is_err(), "unpack itself returns no more, as in Redis");
 }
+
+#[test]
+fn what_is_told_beside_a_reply_is_left_out() {
+    let reply = "|1\r\n$1\r\nk\r\n*2\r\n:1\r\n:2\r\n$4\r\nreal";
+    assert_eq!(run_on("return redis.call('X')", reply), Ok("real".to_owned()));
+}

@@ -168,6 +168,8 @@ fn memory(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("mem_clients_limit", source.server.client_memory_limit_bytes());
     let waiting = source.server.log_writer.as_ref().map_or(0, |log_writer| log_writer.waiting_bytes());
     text.field("mem_aof_buffer", waiting);
+    // What waits for the log is not among what `used_memory` counts.
+    text.field("mem_not_counted_for_evict", 0);
     text.field("mem_allocator", "quire-arena");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", stats.reclaim_pending);

@@ -174,7 +174,7 @@ mod tests {
         total_system_memory maxmemory maxmemory_policy used_memory_lua used_memory_vm_eval \
         used_memory_scripts_eval number_of_cached_scripts number_of_functions number_of_libraries used_memory_vm_functions \
         used_memory_vm_total used_memory_functions used_memory_scripts mem_fragmentation_ratio mem_fragmentation_bytes mem_clients_slaves \
-        mem_clients_normal mem_aof_buffer mem_allocator active_defrag_running lazyfree_pending_objects lazyfreed_objects loading async_loading loading_start_time \
+        mem_clients_normal mem_not_counted_for_evict mem_aof_buffer mem_allocator active_defrag_running lazyfree_pending_objects lazyfreed_objects loading async_loading loading_start_time \
         loading_total_bytes loading_loaded_bytes loading_loaded_perc loading_eta_seconds \
         current_cow_peak current_cow_size current_fork_perc rdb_changes_since_last_save rdb_bgsave_in_progress rdb_bgsave_scheduled \
         rdb_last_save_time rdb_last_bgsave_status rdb_last_bgsave_time_sec rdb_current_bgsave_time_sec rdb_saves rdb_last_cow_size \

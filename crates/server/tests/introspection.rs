@@ -224,6 +224,22 @@ fn expired_keys_stay_where_no_command_touches_them_while_debug_says_so() {
 }
 
 #[test]
+fn an_expired_key_that_was_not_deleted_is_shown_by_debug_and_time_stands_still_in_scripts() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+    client.call("SET a 1 PX 1");
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert!(client.text("DEBUG OBJECT a").contains(" encoding:int "));
+    assert_eq!(client.call("EXISTS a"), Value::Int(0));
+    assert_eq!(client.text("DEBUG OBJECT a"), "ERR no such key");
+    client.call("DEBUG SET-DISABLE-DENY-SCRIPTS 1");
+    let script = b"local a = redis.call('time') redis.call('debug', 'sleep', '0.01') local b = redis.call('time') \
+        return tostring(a[1] == b[1] and a[2] == b[2])";
+    assert_eq!(client.words(&[b"EVAL", script, b"0"]).text(), "true");
+}
+
+#[test]
 fn debug_replies_with_each_type() {
     let server = start(&[]);
     let mut client = server.client();

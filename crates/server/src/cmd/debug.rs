@@ -239,10 +239,9 @@ fn find_data(server: &ServerState) -> Result<FoundData, String> {
 
 fn load_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     may_bring_back(ctx, "LOADAOF")?;
-    let Some(log_writer) = &ctx.server.log_writer else {
-        return Err(CmdError::fixed("ERR there is no log: CONFIG SET appendonly yes begins one"));
-    };
-    if log_writer.awaits_image() || ctx.server.saves.running_since.is_some() {
+    let logs = ctx.server.log_writer.is_some();
+    let awaits_image = ctx.server.log_writer.as_ref().is_some_and(|log_writer| log_writer.awaits_image());
+    if awaits_image || ctx.server.saves.running_since.is_some() {
         persistence::cancel(ctx.store, ctx.server);
         persistence::save_now(ctx.store, ctx.server).map_err(|reason| CmdError::owned(format!("ERR {reason}")))?;
     }
@@ -255,7 +254,7 @@ fn load_log(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         log_control::note_replay(ctx.server, &replayed);
     });
     // Also over the data as it was, if nothing else is found.
-    if let Err(reason) = log_control::start(ctx.store, ctx.server) {
+    if logs && let Err(reason) = log_control::start(ctx.store, ctx.server) {
         ctx.server.ending.fault = Some(reason);
     }
     found.map_err(|reason| CmdError::owned(format!("ERR Error trying to load the log: {reason}")))?;
@@ -308,9 +307,7 @@ fn digest_values(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn object(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(2));
-    let encoding = ctx.store.encoding(db, key)?.ok_or(CmdError::NO_SUCH_KEY)?;
-    let bytes = ctx.store.memory_usage(db, key)?.unwrap_or(0);
-    let idle_s = ctx.store.idle_seconds(db, key)?.unwrap_or(0);
+    let (encoding, bytes, idle_s) = ctx.store.stored_as(db, key)?.ok_or(CmdError::NO_SUCH_KEY)?;
     let clock = (ctx.server.unix_s() - idle_s as i64) & 0xFF_FFFF;
     ctx.reply.simple(&format!(
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:{clock} lru_seconds_idle:{idle_s}"

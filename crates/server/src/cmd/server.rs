@@ -2,7 +2,7 @@
 //!
 //! Relies on `info` for the text, on `latency` and `slowlog` for what they keep, on `latency_graph` to draw it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::ctx::{CmdError, Ctx};
 use crate::info::{self, InfoSource};
@@ -22,7 +22,12 @@ pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// TIME
 pub fn time(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = if ctx.server.scripts.is_running() {
+        // To a script no time passes.
+        Duration::from_millis(ctx.server.clock.unix_ms.max(0).cast_unsigned())
+    } else {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    };
     ctx.reply.array(2);
     ctx.reply.bulk_int(now.as_secs() as i64);
     ctx.reply.bulk_int(i64::from(now.subsec_micros()));

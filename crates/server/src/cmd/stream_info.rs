@@ -13,32 +13,6 @@ const ALL: (StreamId, StreamId) = (StreamId::MIN, StreamId::MAX);
 /// Entries that XINFO STREAM FULL shows if it isn't told how many.
 const DEFAULT_COUNT: u64 = 10;
 
-/// How many entries of a stream, of those that were ever added, come up to an ID; `None` if that can't be told.
-pub(super) fn entries_up_to(stream: &StreamSummary, id: StreamId) -> Option<i64> {
-    let added = stream.added as i64;
-    if stream.added == 0 {
-        return Some(0);
-    }
-    if stream.entries == 0 && id <= stream.last_id {
-        return Some(added);
-    }
-    match id.cmp(&stream.last_id) {
-        std::cmp::Ordering::Equal => return Some(added),
-        std::cmp::Ordering::Greater => return None,
-        std::cmp::Ordering::Less => {}
-    }
-    // Nothing is missing between the first entry and the last one.
-    if stream.max_deleted_id.is_zero() || stream.max_deleted_id < stream.first_id {
-        let before = added.wrapping_sub(stream.entries as i64);
-        match id.cmp(&stream.first_id) {
-            std::cmp::Ordering::Less => return Some(before),
-            std::cmp::Ordering::Equal => return Some(before.wrapping_add(1)),
-            std::cmp::Ordering::Greater => {}
-        }
-    }
-    None
-}
-
 /// Whether an entry behind an ID may have been deleted.
 pub(super) fn has_gaps_behind(stream: &StreamSummary, id: StreamId) -> bool {
     stream.entries > 0 && !stream.max_deleted_id.is_zero() && id <= stream.max_deleted_id
@@ -50,7 +24,7 @@ fn lag(stream: &StreamSummary, group: &StreamGroup) -> Option<i64> {
     match group.entries_read {
         _ if stream.added == 0 => Some(0),
         Some(read) if !has_gaps_behind(stream, group.last_id) => Some(added.wrapping_sub(read)),
-        _ => entries_up_to(stream, group.last_id).map(|read| added.wrapping_sub(read)),
+        _ => stream.entries_up_to(group.last_id).map(|read| added.wrapping_sub(read)),
     }
 }
 

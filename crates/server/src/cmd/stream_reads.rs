@@ -9,7 +9,7 @@ use quire_store::{StreamId, StreamOrder, ValueType};
 use super::key_waits::{deadline_after, is_over, wait};
 use super::stream_claims::{Claimed, consumer_for, say_claimed};
 use super::stream_groups::say_position;
-use super::stream_info::{entries_up_to, has_gaps_behind};
+use super::stream_info::has_gaps_behind;
 use super::stream_words::{strict_id, write_entries, write_entry, write_id};
 use crate::ctx::{CmdError, Ctx};
 
@@ -256,7 +256,7 @@ fn read_after(stream: &StreamSummary, group: &StreamGroup, ids: &[StreamId]) -> 
     ids.iter().fold(group.entries_read, |read, &id| match read {
         Some(read) if !has_gaps_behind(stream, id) => Some(read.saturating_add(1)),
         read if stream.added == 0 => read,
-        _ => entries_up_to(stream, id),
+        _ => stream.entries_up_to(id),
     })
 }
 

@@ -91,18 +91,23 @@ pub(super) fn load_state(stream: &mut StreamMut<'_>, state: &StreamState) -> Res
         return Err(LoadError::Content("a stream has other entries than it says"));
     }
     stream.set_ids(last_id, Some(state.entries_added), Some(max_deleted_id))?;
+    // Files of Redis before 7.0 have no first ID, and do not say how far groups have read.
+    let summary = stream.view()?.summary()?;
     for group in &state.groups {
-        load_group(stream, group)?;
+        let entries_read = match state.first_id {
+            None => summary.entries_up_to(read(group.last_id)),
+            Some(_) => group.entries_read.and_then(|read| i64::try_from(read).ok()),
+        };
+        load_group(stream, group, entries_read)?;
     }
     Ok(())
 }
 
-fn load_group(stream: &mut StreamMut<'_>, group: &StreamGroup) -> Result<(), LoadError> {
+fn load_group(stream: &mut StreamMut<'_>, group: &StreamGroup, entries_read: Option<i64>) -> Result<(), LoadError> {
     const TWICE: LoadError = LoadError::Content("a stream has a group or a consumer twice");
     if stream.view()?.group(&group.name)?.is_some() {
         return Err(TWICE);
     }
-    let entries_read = group.entries_read.and_then(|read| i64::try_from(read).ok());
     stream.create_group(&group.name, read(group.last_id), entries_read)?;
     let own = stream.view()?.group(&group.name)?.ok_or(StoreError::NoSuchKey)?;
     let mut consumers = Vec::with_capacity(group.consumers.len());
@@ -118,4 +123,44 @@ fn load_group(stream: &mut StreamMut<'_>, group: &StreamGroup) -> Result<(), Loa
         stream.set_pending(&own, consumer, (read(entry.id), entry.delivered_ms, entry.deliveries))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use quire_store::StoreConfig;
+
+    use super::*;
+
+    #[test]
+    fn how_far_groups_have_read_is_reckoned_where_an_old_file_does_not_say_it() {
+        const DB: DbId = DbId(0);
+        let read_by = |first_id: Option<RdbId>| {
+            let mut store = Store::create(StoreConfig::default()).unwrap();
+            let mut stream = stream::open_mut(&mut store, DB, b"s").unwrap();
+            for ms in 1..=3 {
+                stream.add(StreamId { ms, seq: 0 }, &[b"f", b"v"]).unwrap();
+            }
+            let group = |name: &str, ms: u64| StreamGroup {
+                name: name.into(),
+                last_id: RdbId { ms, seq: 0 },
+                entries_read: None,
+                consumers: Vec::new(),
+                pending: Vec::new(),
+            };
+            let state = StreamState {
+                length: 3,
+                last_id: RdbId { ms: 3, seq: 0 },
+                first_id,
+                max_deleted_id: RdbId { ms: 0, seq: 0 },
+                entries_added: 3,
+                groups: vec![group("a", 1), group("b", 2), group("c", 3)],
+            };
+            load_state(&mut stream, &state).unwrap();
+            drop(stream);
+            let view = stream::view(&mut store, DB, b"s").unwrap();
+            view.groups().unwrap().iter().map(|group| group.entries_read).collect::<Vec<_>>()
+        };
+        assert_eq!(read_by(None), [Some(1), None, Some(3)]);
+        assert_eq!(read_by(Some(RdbId { ms: 1, seq: 0 })), [None, None, None]);
+    }
 }

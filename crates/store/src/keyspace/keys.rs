@@ -112,7 +112,22 @@ impl Keyspace {
     /// # Errors
     /// [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
     pub fn memory_usage(&self, db: DbId, key: &[u8]) -> Result<Option<u64>> {
-        let Some(entry) = self.peek_entry(db, key)? else { return Ok(None) };
+        self.peek_entry(db, key)?.map(|entry| self.entry_bytes(&entry)).transpose()
+    }
+
+    /// How a value is stored, the bytes that its key takes, and seconds since it was last accessed; also if its time has come and it was not
+    /// deleted yet.
+    ///
+    /// # Errors
+    /// As [`Keyspace::memory_usage`].
+    pub fn stored_as(&self, db: DbId, key: &[u8]) -> Result<Option<(&'static str, u64, u64)>> {
+        let Some(entry) = self.find_any(db, key, self.hash(key))? else { return Ok(None) };
+        let name = (self.ops(&entry)?.name)(&self.heap.arena, &entry)?;
+        let idle_s = u64::from(AccessStamp::of(&entry).idle_seconds(self.clock.seconds));
+        Ok(Some((name, self.entry_bytes(&entry)?, idle_s)))
+    }
+
+    fn entry_bytes(&self, entry: &Entry) -> Result<u64> {
         let mut bytes = entry.capacity(&self.heap.arena)? as u64 + TABLE_SHARE_BYTES;
         if entry.has(EXPIRES) {
             bytes += TABLE_SHARE_BYTES;
@@ -123,8 +138,8 @@ impl Keyspace {
         if let Some(value) = entry.value_object(&self.heap.arena)? {
             bytes += self.heap.arena.usable_size(value.object)? as u64;
         }
-        bytes = bytes.saturating_add((self.ops(&entry)?.memory)(&self.heap.arena, &entry)?);
-        Ok(Some(bytes))
+        bytes = bytes.saturating_add((self.ops(entry)?.memory)(&self.heap.arena, entry)?);
+        Ok(bytes)
     }
 
     /// Renames a key; what the new name held is deleted. False if there is no such key.

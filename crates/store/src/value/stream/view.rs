@@ -1,5 +1,6 @@
 //! Looking at a stream: its entries, its groups and what is pending, whatever its encoding.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 use quire_arena::Arena;
@@ -125,6 +126,34 @@ pub struct StreamSummary {
     pub groups: u64,
     /// Blocks that hold the entries.
     pub blocks: u64,
+}
+
+impl StreamSummary {
+    /// How many entries, of those that were ever added, come up to an ID; `None` if that can't be told.
+    pub fn entries_up_to(&self, id: StreamId) -> Option<i64> {
+        let added = self.added as i64;
+        if self.added == 0 {
+            return Some(0);
+        }
+        if self.entries == 0 && id <= self.last_id {
+            return Some(added);
+        }
+        match id.cmp(&self.last_id) {
+            Ordering::Equal => return Some(added),
+            Ordering::Greater => return None,
+            Ordering::Less => {}
+        }
+        // Nothing is missing between the first entry and the last one.
+        if self.max_deleted_id.is_zero() || self.max_deleted_id < self.first_id {
+            let before = added.wrapping_sub(self.entries as i64);
+            match id.cmp(&self.first_id) {
+                Ordering::Less => return Some(before),
+                Ordering::Equal => return Some(before.wrapping_add(1)),
+                Ordering::Greater => {}
+            }
+        }
+        None
+    }
 }
 
 /// Looks a stream up.
