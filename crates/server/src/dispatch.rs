@@ -14,6 +14,7 @@ use crate::monitor;
 use crate::notifications;
 use crate::permission;
 use crate::registry::{Command, Registry};
+use crate::request_flags;
 use crate::slowlog::SlowCommand;
 use crate::table::{
     ADMIN, ALLOW_BUSY, DENYOOM, FAST, Flags, LOADING, NO_MULTI, NOT_QUEUED, PUBSUB, REFUSED_WITH_WRITES, RUNS_QUEUED,
@@ -232,7 +233,7 @@ fn check<'r>(
     if let Some(multi) = &mut ctx.client.multi
         && !spec.has(NOT_QUEUED)
     {
-        let flags = ctx.server.scripts.flags_of(spec, ctx.args);
+        let flags = request_flags::of(&ctx.server.scripts, spec, ctx.args);
         let limit_bytes = ctx.server.config.client_query_buffer_limit;
         return queue(multi, (command, flags), ctx.args, limit_bytes, &mut ctx.client.closing);
     }

@@ -60,6 +60,7 @@ pub mod pubsub;
 pub mod rdb;
 pub mod registry;
 pub mod replay;
+pub mod request_flags;
 pub mod resp;
 pub mod save_state;
 pub mod saving;

@@ -15,6 +15,7 @@ use crate::durability;
 use crate::log_writer::LOST;
 use crate::output_buffer::OutputBuffer;
 use crate::registry::{Command, Registry};
+use crate::request_flags;
 use crate::resp::parser::{ParseOutcome, ProtocolError};
 use crate::resp::{Reply, RequestBatch, RequestLimits, parse};
 use crate::state::ServerState;
@@ -353,7 +354,7 @@ impl Worker {
     #[cold]
     fn has_any_flag(&self, command: Option<CommandId>, args: Args<'_>, connection: &Connection, flags: Flags) -> bool {
         let Some(command) = self.named(command, args) else { return false };
-        self.state.scripts.flags_of(command.spec, args) & flags != 0
+        request_flags::of(&self.state.scripts, command.spec, args) & flags != 0
             || command.spec.has(RUNS_QUEUED)
                 && connection.client.multi.as_ref().is_some_and(|multi| multi.flags & flags != 0)
     }

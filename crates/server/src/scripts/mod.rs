@@ -16,9 +16,6 @@ use std::time::{Duration, Instant};
 
 use quire_lua::Interpreter;
 
-use crate::args::Args;
-use crate::table::{CommandSpec, Flags, MAY_WRITE};
-
 pub use api::{ACL_CHECK, REGISTER, SETRESP, error_table};
 pub use cache::{CachedScript, ScriptCache, ScriptDigest, digest_of, digest_text};
 pub use conversion::{is_counted_error, write_reply};
@@ -197,31 +194,6 @@ impl Scripts {
     /// Memory of the interpreter.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
-    }
-
-    /// The properties of a request: one that runs a script, or a function, that says that it does not write need not wait where commands
-    /// that write do.
-    #[inline]
-    pub fn flags_of(&self, spec: &CommandSpec, args: Args<'_>) -> Flags {
-        if spec.has(MAY_WRITE) && self.says_it_only_reads(spec, args) { spec.flags & !MAY_WRITE } else { spec.flags }
-    }
-
-    #[cold]
-    fn says_it_only_reads(&self, spec: &CommandSpec, args: Args<'_>) -> bool {
-        let named = args.get(1).unwrap_or_default();
-        let flags = match spec.name {
-            "eval" => parse_shebang(named).ok().map(|(flags, _)| flags),
-            "evalsha" => {
-                let known = ScriptCache::digest_in(named).and_then(|digest| self.cache.get(&digest));
-                known.map(|script| script.flags)
-            }
-            "fcall" => {
-                let known = self.functions.libraries.function(named);
-                known.map(|(library, index)| library.functions[index].flags)
-            }
-            _ => None,
-        };
-        flags.is_some_and(|flags| flags.no_writes)
     }
 
     /// Whether a script is running, so that other clients can do little.
