@@ -119,6 +119,21 @@ class Redis:
         self.process.wait()
 
 
+def play(name, sides, steps, resp3):
+    """Takes the same steps on Quire's side and on Redis's, which must be sent the same after each, in whatever order, and closes them.
+
+    A step is the number of a connection and a command; what a side does with it is its own `step`."""
+    done = []
+    for client, *words in steps:
+        done.append((client, words))
+        ours, theirs = [side.step(client, words) for side in sides]
+        assert sorted(ours) == sorted(theirs), (
+            f"{name}, RESP{3 if resp3 else 2}\n    quire: {ours}\n    redis: {theirs}\n  after {done[-40:]}"
+        )
+    for side in sides:
+        side.close()
+
+
 class Pair:
     """The two servers, each with the same few connections."""
 
