@@ -1,9 +1,11 @@
-//! Which keys a request names, and what it does with them, for commands of which no rule tells that: SET, BITFIELD and SORT.
+//! Which keys a request names, and what it does with them, for commands of which no rule tells that: SET, BITFIELD, SORT and MIGRATE.
 //!
 //! Relies on `args` and on the words for uses in `key_spec`.
 
+use std::ops::Range;
+
 use crate::args::Args;
-use crate::key_spec::{ACCESS, KeyUse, OW, RO, RW, UPDATE};
+use crate::key_spec::{ACCESS, DELETE, KeyUse, OW, RO, RW, UPDATE};
 
 /// The indices of words that are keys, and what is done with each.
 pub type KeyUses = Vec<(usize, KeyUse)>;
@@ -50,6 +52,21 @@ pub fn of_sort(args: Args<'_>) -> KeyUses {
     keys
 }
 
+/// MIGRATE has one key in front, or an empty word there and keys behind KEYS.
+pub fn of_migrate(args: Args<'_>) -> KeyUses {
+    let moved = |keys: Range<usize>| keys.map(|at| (at, RW | ACCESS | DELETE)).collect();
+    let mut at = 6;
+    while at < args.len() && args.at(3).is_empty() {
+        at += match () {
+            () if args.is(at, "KEYS") => return moved(at + 1..args.len()),
+            () if args.is(at, "AUTH") => 2,
+            () if args.is(at, "AUTH2") => 3,
+            () => 1,
+        };
+    }
+    moved(3..4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +84,13 @@ mod tests {
             (of_sort, "SORT a", vec![(1, RO | ACCESS)]),
             (of_sort, "SORT a BY STORE GET STORE LIMIT 0 STORE ASC", vec![(1, RO | ACCESS)]),
             (of_sort, "SORT a STORE b store c STORE", vec![(1, RO | ACCESS), (5, OW | UPDATE)]),
+            (of_migrate, "MIGRATE h 1 a 0 9", vec![(3, RW | ACCESS | DELETE)]),
+            (of_migrate, "MIGRATE h 1 a 0 9 KEYS b", vec![(3, RW | ACCESS | DELETE)]),
+            (
+                of_migrate,
+                "MIGRATE h 1  0 9 COPY AUTH keys AUTH2 keys keys keys b c",
+                vec![(13, RW | ACCESS | DELETE), (14, RW | ACCESS | DELETE)],
+            ),
         ] {
             let mut ranges = Vec::new();
             for word in line.split(' ') {

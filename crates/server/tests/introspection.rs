@@ -53,6 +53,29 @@ fn commands_on_clusters_say_that_there_is_none() {
 }
 
 #[test]
+fn the_server_is_a_master_without_replicas_and_modules() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let role = Value::Array(vec![Value::Bulk(b"master".to_vec()), Value::Int(0), Value::Array(vec![])]);
+    assert_eq!(client.call("ROLE"), role);
+    assert_eq!(client.call("MODULE LIST"), Value::Array(vec![]));
+    for (line, reply) in [
+        ("REPLICAOF no one", "OK"),
+        ("SLAVEOF NO ONE", "OK"),
+        ("REPLICAOF 127.0.0.1 6379", "ERR there is no replication"),
+        ("REPLICAOF 127.0.0.1 65536", "ERR Invalid master port"),
+        ("REPLICAOF NO x", "ERR Invalid master port"),
+        ("MODULE LOAD /no/such.so x", "ERR Error loading the extension. Please check the server logs."),
+        ("MODULE LOADEX /no/such.so CONFIG a b", "ERR Error loading the extension. Please check the server logs."),
+        ("MODULE UNLOAD x", "ERR Error unloading module: no such module with that name"),
+        ("LOLWUT", "Redis ver. 7.2.6\n"),
+        ("LOLWUT VERSION x", "ERR value is not an integer or out of range"),
+    ] {
+        assert_eq!(client.text(line), reply, "{line}");
+    }
+}
+
+#[test]
 fn commands_tell_their_keys() {
     let server = start(&[]);
     let mut client = server.client();
@@ -64,6 +87,8 @@ fn commands_tell_their_keys() {
     assert_eq!(keys(&mut client, "RENAME a b"), ["a", "b"]);
     assert_eq!(keys(&mut client, "DEL a b c"), ["a", "b", "c"]);
     assert_eq!(keys(&mut client, "OBJECT ENCODING a"), ["a"]);
+    assert_eq!(keys(&mut client, "MIGRATE h 1 a 0 9 COPY"), ["a"]);
+    assert_eq!(keys(&mut client, "MIGRATE h 1  0 9 AUTH keys KEYS a b"), ["a", "b"]);
     assert_eq!(client.text("COMMAND GETKEYS PING x"), "ERR The command has no key arguments");
     assert_eq!(client.text("COMMAND GETKEYS NOSUCH x"), "ERR Invalid command specified");
     assert_eq!(client.text("COMMAND GETKEYS GET a b"), "ERR Invalid number of arguments specified for command");
@@ -248,6 +273,8 @@ fn debug_replies_with_each_type() {
     assert_eq!(client.text("DEBUG PROTOCOL true"), "1");
     assert_eq!(client.call("DEBUG PROTOCOL map").items().len(), 6);
     assert!(client.text("DEBUG PROTOCOL nosuch").starts_with("ERR Wrong protocol type name."));
+    assert_eq!(client.call("DEBUG ERROR LOADING"), Value::Error("LOADING".into()));
+    assert_eq!(client.call("INFO errorstats").text().matches("LOADING").count(), 0, "it is no error of the server");
     client.call("HELLO 3");
     assert_eq!(client.call("DEBUG PROTOCOL double"), Value::Double("3.141".into()));
     assert_eq!(client.call("DEBUG PROTOCOL null"), Value::Null);

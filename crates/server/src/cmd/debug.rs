@@ -51,6 +51,10 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         pack_elements(ctx)
     } else if args.is(1, "PROTOCOL") && words == 3 {
         debug_protocol::reply_as(ctx)
+    } else if args.is(1, "ERROR") && words == 3 {
+        // No error of the server, so INFO does not count it.
+        ctx.reply.error(&args.text(2));
+        Ok(())
     } else if args.is(1, "POPULATE") && (3..=5).contains(&words) {
         populate(ctx)
     } else if args.is(1, "RELOAD") && words == 2 {
@@ -81,6 +85,8 @@ fn help(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         "    Tell a digest of all data.",
         "DIGEST-VALUE <key> [<key> ...]",
         "    Tell digests of the values of keys.",
+        "ERROR <line>",
+        "    Reply with this error.",
         "LOADAOF",
         "    Bring the data back from the image and the log, as a start does.",
         "OBJECT <key>",

@@ -1,9 +1,10 @@
-//! What the server tells about itself: INFO, TIME, LATENCY, SLOWLOG.
+//! What the server tells about itself: INFO, TIME, LATENCY, SLOWLOG, LOLWUT.
 //!
 //! Relies on `info` for the text, on `latency` and `slowlog` for what they keep, on `latency_graph` to draw it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::COMPATIBLE_VERSION;
 use crate::ctx::{CmdError, Ctx};
 use crate::info::{self, InfoSource};
 use crate::latency_graph;
@@ -172,6 +173,15 @@ pub fn slowlog_len(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn slowlog_reset(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.server.monitoring.slowlog.reset();
     ctx.reply.ok();
+    Ok(())
+}
+
+/// LOLWUT [VERSION version] [argument …]
+pub fn lolwut(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.args.len() >= 3 && ctx.args.is(1, "VERSION") {
+        ctx.args.int(2)?;
+    }
+    ctx.reply.verbatim("txt", format!("Redis ver. {COMPATIBLE_VERSION}\n").as_bytes());
     Ok(())
 }
 

@@ -113,6 +113,7 @@ pub static SPECS: &[CommandSpec] = &[
     )
     .flags(WRITE | DANGEROUS)
     .keys(MIGRATED_KEYS)
+    .key_uses_by(key_uses::of_migrate)
     .summary("Moves keys to another server.")
     .differs(
         "Other clients are served meanwhile, except in a transaction or a script. A key that is changed meanwhile stays, which is an \

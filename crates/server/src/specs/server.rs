@@ -1,10 +1,13 @@
 //! Facts of the server commands: configuration, figures, persistence, logs.
 
 use crate::cmd::introspect::help;
-use crate::cmd::{config, debug, introspect, persistence, server as cmd_server};
+use crate::cmd::{config, debug, introspect, modules, persistence, replication, server as cmd_server};
 use crate::table::*;
 
 const OPERATOR: Flags = ADMIN | NOSCRIPT | LOADING | STALE;
+const REPLICATION: Flags = NO_ASYNC_LOADING | ADMIN | NOSCRIPT | STALE;
+const ON_MODULES: Flags = NO_ASYNC_LOADING | ADMIN | NOSCRIPT;
+const NO_MODULES: &str = "Always an error: there are no modules.";
 const O_1: &str = "O(1)";
 
 const fn server(spec: CommandSpec, since: &'static str, complexity: &'static str) -> CommandSpec {
@@ -42,7 +45,7 @@ pub static SPECS: &[CommandSpec] = &[
         .flags(OPERATOR)
         .summary("Helps to test the server and to find faults.")
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
-        .differs("Has DIGEST, DIGEST-VALUE, LOADAOF, OBJECT, PAUSE-CRON, POPULATE, PROTOCOL, QUICKLIST-PACKED-THRESHOLD, RELOAD, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS and SLEEP."),
+        .differs("Has DIGEST, DIGEST-VALUE, ERROR, LOADAOF, OBJECT, PAUSE-CRON, POPULATE, PROTOCOL, QUICKLIST-PACKED-THRESHOLD, RELOAD, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS and SLEEP."),
     server(CommandSpec::new("info", -1, cmd_server::info), "1.0.0", O_1)
         .flags(LOADING | STALE | DANGEROUS)
         .summary("Tells figures of the server.")
@@ -55,6 +58,21 @@ pub static SPECS: &[CommandSpec] = &[
         .tips(&["nondeterministic_output"]),
     server(CommandSpec::container("latency", LATENCY), "2.8.13", "Depends on subcommand.")
         .summary("Container of commands about latency spikes."),
+    server(CommandSpec::new("lolwut", -1, cmd_server::lolwut), "5.0.0", O_1)
+        .flags(READONLY | FAST)
+        .summary("Tells the version.")
+        .args(&[Arg::int("version").token("VERSION").optional()])
+        .differs("Draws nothing, whatever the version."),
+    server(CommandSpec::container("module", MODULE), "4.0.0", "Depends on subcommand.")
+        .summary("Container of commands about modules."),
+    server(CommandSpec::new("replicaof", 3, replication::replicaof), "5.0.0", O_1)
+        .flags(REPLICATION)
+        .summary("Has the server be a master, which it is.")
+        .args(MASTER)
+        .differs("Only with NO ONE: there is no replication."),
+    server(CommandSpec::new("role", 1, replication::role), "2.8.12", O_1)
+        .flags(NOSCRIPT | LOADING | STALE | FAST | OPERATORS)
+        .summary("Tells that the server is a master without replicas."),
     server(CommandSpec::new("save", 1, persistence::save), "1.0.0", "O(N) where N is the size of the data")
         .flags(NO_ASYNC_LOADING | ADMIN | NOSCRIPT | NO_MULTI)
         .summary("Saves an image while clients wait."),
@@ -72,6 +90,11 @@ pub static SPECS: &[CommandSpec] = &[
         Arg::word("abort", "ABORT").optional().since("7.0.0"),
     ])
     .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
+    server(CommandSpec::new("slaveof", 3, replication::replicaof), "1.0.0", O_1)
+        .flags(REPLICATION)
+        .summary("REPLICAOF by its former name.")
+        .args(MASTER)
+        .differs("Only with NO ONE: there is no replication."),
     server(CommandSpec::new("monitor", 1, cmd_server::monitor), "1.0.0", O_1)
         .flags(ADMIN | NOSCRIPT | LOADING | STALE)
         .summary("Shows each command that the server runs.")
@@ -207,6 +230,44 @@ static LATENCY: &[CommandSpec] = &[
         .summary("Forgets spikes.")
         .args(&[Arg::string("event").multiple().optional()])
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+];
+
+static MASTER: &[Arg] = &[Arg::one_of(
+    "args",
+    &[
+        Arg::block("host-port", &[Arg::string("host"), Arg::int("port")]),
+        Arg::block("no-one", &[Arg::word("no", "NO"), Arg::word("one", "ONE")]),
+    ],
+)];
+
+static MODULE: &[CommandSpec] = &[
+    helps("5.0.0"),
+    server(CommandSpec::new("list", 2, modules::list), "4.0.0", "O(N) where N is the number of loaded modules.")
+        .flags(ADMIN | NOSCRIPT)
+        .summary("Tells the modules: none.")
+        .tips(&["nondeterministic_output_order"]),
+    server(CommandSpec::new("load", -3, modules::load), "4.0.0", O_1)
+        .flags(ON_MODULES)
+        .summary("Loads a module.")
+        .args(&[Arg::string("path"), Arg::string("arg").multiple().optional()])
+        .differs(NO_MODULES),
+    server(CommandSpec::new("loadex", -3, modules::load), "7.0.0", O_1)
+        .flags(ON_MODULES)
+        .summary("Loads a module with values for its directives.")
+        .args(&[
+            Arg::string("path"),
+            Arg::block("configs", &[Arg::string("name"), Arg::string("value")])
+                .token("CONFIG")
+                .optional()
+                .multiple_token(),
+            Arg::block("args", &[Arg::string("arg")]).token("ARGS").multiple().optional(),
+        ])
+        .differs(NO_MODULES),
+    server(CommandSpec::new("unload", 3, modules::unload), "4.0.0", O_1)
+        .flags(ON_MODULES)
+        .summary("Unloads a module.")
+        .args(&[Arg::string("name")])
+        .differs(NO_MODULES),
 ];
 
 static SLOWLOG: &[CommandSpec] = &[
