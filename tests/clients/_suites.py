@@ -109,7 +109,7 @@ def from_go(text):
     """What became of the plain Go tests and examples; the suite of Ginkgo has its own report."""
     words = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
     found = re.findall(r"^\s*--- (PASS|FAIL|SKIP): (\S+)", text, re.MULTILINE)
-    return {f"go {name}": (words[outcome], "") for outcome, name in found if name != "TestGinkgoSuite"}
+    return {f"(none) {name}": (words[outcome], "") for outcome, name in found if name != "TestGinkgoSuite"}
 
 
 def run(words, log, **popen):
@@ -198,13 +198,13 @@ class GoRedis:
             text = run(words, pathlib.Path(self.scratch, f"{side}.log"), cwd=self.checkout, env=env)
         if not report.exists():
             sys.exit(f"the suite made no report:\n{text[-3000:]}")
-        return from_junit(report) | from_go(text)
+        found = from_junit(report) | from_go(text)
+        return {name: outcome for name, outcome in found.items() if "Suite]" not in name}
 
     @staticmethod
     def group(name):
-        """The outermost block of a test."""
-        words = name.removeprefix("go-redis ").removeprefix("[It] ").split(" ")
-        return words[0]
+        """The first word of a test's outermost block."""
+        return name.removeprefix("go-redis ").removeprefix("[It] ").split(" ")[0]
 
 
 def table(suite, results):
@@ -247,6 +247,9 @@ def arguments():
     parser.add_argument("--json", help="a file for all results")
     options = parser.parse_args()
     options.quire = os.path.abspath(options.quire)
+    if "/" in options.python:
+        # Not resolved: a link in a virtual environment says which one it is.
+        options.python = os.path.abspath(options.python)
     return options
 
 
