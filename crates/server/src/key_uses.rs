@@ -52,13 +52,14 @@ pub fn of_sort(args: Args<'_>) -> KeyUses {
     keys
 }
 
-/// MIGRATE has one key in front, or an empty word there and keys behind KEYS.
+/// MIGRATE has one key in front, or an empty word there and keys behind KEYS; with keys in both places it is refused.
 pub fn of_migrate(args: Args<'_>) -> KeyUses {
     let moved = |keys: Range<usize>| keys.map(|at| (at, RW | ACCESS | DELETE)).collect();
     let mut at = 6;
-    while at < args.len() && args.at(3).is_empty() {
+    while at < args.len() {
         at += match () {
-            () if args.is(at, "KEYS") => return moved(at + 1..args.len()),
+            () if args.is(at, "KEYS") && args.at(3).is_empty() => return moved(at + 1..args.len()),
+            () if args.is(at, "KEYS") => return Vec::new(),
             () if args.is(at, "AUTH") => 2,
             () if args.is(at, "AUTH2") => 3,
             () => 1,
@@ -85,7 +86,7 @@ mod tests {
             (of_sort, "SORT a BY STORE GET STORE LIMIT 0 STORE ASC", vec![(1, RO | ACCESS)]),
             (of_sort, "SORT a STORE b store c STORE", vec![(1, RO | ACCESS), (5, OW | UPDATE)]),
             (of_migrate, "MIGRATE h 1 a 0 9", vec![(3, RW | ACCESS | DELETE)]),
-            (of_migrate, "MIGRATE h 1 a 0 9 KEYS b", vec![(3, RW | ACCESS | DELETE)]),
+            (of_migrate, "MIGRATE h 1 a 0 9 KEYS b", vec![]),
             (
                 of_migrate,
                 "MIGRATE h 1  0 9 COPY AUTH keys AUTH2 keys keys keys b c",

@@ -89,6 +89,8 @@ fn commands_tell_their_keys() {
     assert_eq!(keys(&mut client, "OBJECT ENCODING a"), ["a"]);
     assert_eq!(keys(&mut client, "MIGRATE h 1 a 0 9 COPY"), ["a"]);
     assert_eq!(keys(&mut client, "MIGRATE h 1  0 9 AUTH keys KEYS a b"), ["a", "b"]);
+    let both = client.text("COMMAND GETKEYS MIGRATE h 1 a 0 9 KEYS b");
+    assert_eq!(both, "ERR Invalid arguments specified for command");
     assert_eq!(client.text("COMMAND GETKEYS PING x"), "ERR The command has no key arguments");
     assert_eq!(client.text("COMMAND GETKEYS NOSUCH x"), "ERR Invalid command specified");
     assert_eq!(client.text("COMMAND GETKEYS GET a b"), "ERR Invalid number of arguments specified for command");
