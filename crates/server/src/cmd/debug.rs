@@ -52,7 +52,6 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     } else if args.is(1, "PROTOCOL") && words == 3 {
         debug_protocol::reply_as(ctx)
     } else if args.is(1, "ERROR") && words == 3 {
-        // No error of the server, so INFO does not count it.
         ctx.reply.error(&args.text(2));
         Ok(())
     } else if args.is(1, "POPULATE") && (3..=5).contains(&words) {

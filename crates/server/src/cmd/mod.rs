@@ -40,7 +40,6 @@ mod set_options;
 pub mod sets;
 pub mod sort;
 mod sort_pattern;
-pub mod standalone;
 pub mod stream_claims;
 pub mod stream_groups;
 pub mod stream_info;

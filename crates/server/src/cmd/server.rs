@@ -1,4 +1,4 @@
-//! What the server tells about itself: INFO, TIME, LATENCY, SLOWLOG, LOLWUT.
+//! What the server tells about itself: INFO, TIME, LATENCY, SLOWLOG, LOLWUT; and that it stands alone: ROLE, REPLICAOF, MODULE.
 //!
 //! Relies on `info` for the text, on `latency` and `slowlog` for what they keep, on `latency_graph` to draw it.
 
@@ -12,6 +12,12 @@ use crate::registry::{Command, registry};
 
 /// Entries that SLOWLOG GET gives unless told.
 const SLOWLOG_DEFAULT_COUNT: usize = 10;
+
+const NO_REPLICATION: CmdError = CmdError::fixed("ERR there is no replication");
+const BAD_PORT: CmdError = CmdError::fixed("ERR Invalid master port");
+// Client libraries know these errors by their texts.
+const NOT_LOADED: CmdError = CmdError::fixed("ERR Error loading the extension. Please check the server logs.");
+const NO_SUCH_MODULE: CmdError = CmdError::fixed("ERR Error unloading module: no such module with that name");
 
 /// INFO [section …]
 pub fn info(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -183,6 +189,43 @@ pub fn lolwut(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     ctx.reply.verbatim("txt", format!("Redis ver. {COMPATIBLE_VERSION}\n").as_bytes());
     Ok(())
+}
+
+/// ROLE
+pub fn role(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.reply.array(3);
+    ctx.reply.bulk_str("master");
+    ctx.reply.int(0);
+    ctx.reply.array(0);
+    Ok(())
+}
+
+/// REPLICAOF host port | NO ONE, and SLAVEOF
+pub fn replicaof(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    if ctx.args.is(1, "NO") && ctx.args.is(2, "ONE") {
+        ctx.reply.ok();
+        return Ok(());
+    }
+    match ctx.args.int(2) {
+        Ok(0..=65535) => Err(NO_REPLICATION),
+        _ => Err(BAD_PORT),
+    }
+}
+
+/// MODULE LIST
+pub fn module_list(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
+    ctx.reply.array(0);
+    Ok(())
+}
+
+/// MODULE LOAD path [arg …], and MODULE LOADEX
+pub fn module_load(_: &mut Ctx<'_>) -> Result<(), CmdError> {
+    Err(NOT_LOADED)
+}
+
+/// MODULE UNLOAD name
+pub fn module_unload(_: &mut Ctx<'_>) -> Result<(), CmdError> {
+    Err(NO_SUCH_MODULE)
 }
 
 /// MONITOR

@@ -1,7 +1,7 @@
 //! Facts of the server commands: configuration, figures, persistence, logs.
 
 use crate::cmd::introspect::help;
-use crate::cmd::{config, debug, introspect, persistence, server as cmd_server, standalone};
+use crate::cmd::{config, debug, introspect, persistence, server as cmd_server};
 use crate::table::*;
 
 const OPERATOR: Flags = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -65,12 +65,12 @@ pub static SPECS: &[CommandSpec] = &[
         .differs("Draws nothing, whatever the version."),
     server(CommandSpec::container("module", MODULE), "4.0.0", "Depends on subcommand.")
         .summary("Container of commands about modules."),
-    server(CommandSpec::new("replicaof", 3, standalone::replicaof), "5.0.0", O_1)
+    server(CommandSpec::new("replicaof", 3, cmd_server::replicaof), "5.0.0", O_1)
         .flags(REPLICATION)
         .summary("Has the server be a master, which it is.")
         .args(MASTER)
         .differs("Only with NO ONE: there is no replication."),
-    server(CommandSpec::new("role", 1, standalone::role), "2.8.12", O_1)
+    server(CommandSpec::new("role", 1, cmd_server::role), "2.8.12", O_1)
         .flags(NOSCRIPT | LOADING | STALE | FAST | OPERATORS)
         .summary("Tells that the server is a master without replicas."),
     server(CommandSpec::new("save", 1, persistence::save), "1.0.0", "O(N) where N is the size of the data")
@@ -90,7 +90,7 @@ pub static SPECS: &[CommandSpec] = &[
         Arg::word("abort", "ABORT").optional().since("7.0.0"),
     ])
     .differs("There are no replicas to wait for, so NOW changes nothing and ABORT finds nothing to abort."),
-    server(CommandSpec::new("slaveof", 3, standalone::replicaof), "1.0.0", O_1)
+    server(CommandSpec::new("slaveof", 3, cmd_server::replicaof), "1.0.0", O_1)
         .flags(REPLICATION)
         .summary("REPLICAOF by its former name.")
         .args(MASTER)
@@ -243,19 +243,19 @@ static MASTER: &[Arg] = &[Arg::one_of(
 static MODULE: &[CommandSpec] = &[
     helps("5.0.0"),
     server(
-        CommandSpec::new("list", 2, standalone::module_list),
+        CommandSpec::new("list", 2, cmd_server::module_list),
         "4.0.0",
         "O(N) where N is the number of loaded modules.",
     )
     .flags(ADMIN | NOSCRIPT)
     .summary("Tells the modules: none.")
     .tips(&["nondeterministic_output_order"]),
-    server(CommandSpec::new("load", -3, standalone::module_load), "4.0.0", O_1)
+    server(CommandSpec::new("load", -3, cmd_server::module_load), "4.0.0", O_1)
         .flags(ON_MODULES)
         .summary("Loads a module.")
         .args(&[Arg::string("path"), Arg::string("arg").multiple().optional()])
         .differs(NO_MODULES),
-    server(CommandSpec::new("loadex", -3, standalone::module_load), "7.0.0", O_1)
+    server(CommandSpec::new("loadex", -3, cmd_server::module_load), "7.0.0", O_1)
         .flags(ON_MODULES)
         .summary("Loads a module with values for its directives.")
         .args(&[
@@ -267,7 +267,7 @@ static MODULE: &[CommandSpec] = &[
             Arg::block("args", &[Arg::string("arg")]).token("ARGS").multiple().optional(),
         ])
         .differs(NO_MODULES),
-    server(CommandSpec::new("unload", 3, standalone::module_unload), "4.0.0", O_1)
+    server(CommandSpec::new("unload", 3, cmd_server::module_unload), "4.0.0", O_1)
         .flags(ON_MODULES)
         .summary("Unloads a module.")
         .args(&[Arg::string("name")])
