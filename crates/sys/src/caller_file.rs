@@ -10,6 +10,26 @@ use crate::lease::FileKey;
 /// Bytes of one buffer of `readv`, where they lie.
 pub type IoVec = libc::iovec;
 
+/// A regular file, as a descriptor of it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegularFile {
+    /// Which it is.
+    pub key: FileKey,
+    /// Its bytes now.
+    pub len: u64,
+}
+
+/// What a descriptor is fit for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Reads through the page cache.
+    ReadOnly,
+    /// Reads through the page cache, and writes: while it is open no process can lease the file.
+    ReadWrite,
+    /// Anything else: reads past the page cache, or none.
+    Other,
+}
+
 /// A number that the program takes for a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerFile(BorrowedFd<'static>);
@@ -21,15 +41,16 @@ impl CallerFile {
         (number >= 0).then(|| Self(unsafe { BorrowedFd::borrow_raw(number) }))
     }
 
-    /// Which regular file it is; `None` if it is none.
+    /// Which regular file it is, and how long; `None` if it is none.
     ///
     /// A network file system's server is not asked: it says what was known last.
-    pub fn regular(self) -> Option<FileKey> {
+    pub fn regular(self) -> Option<RegularFile> {
         use rustix::fs::{AtFlags, StatxFlags, statx};
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(self.0, c"", flags, StatxFlags::TYPE | StatxFlags::INO).ok()?;
-        let device = libc::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        (u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFREG).then_some(FileKey { device, inode: stat.stx_ino })
+        let stat = statx(self.0, c"", flags, StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE).ok()?;
+        let key = FileKey { device: libc::makedev(stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino };
+        let is_regular = u32::from(stat.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+        is_regular.then_some(RegularFile { key, len: stat.stx_size })
     }
 
     /// Whether it lies on a file system on which leases keep writers away.
@@ -58,11 +79,18 @@ impl CallerFile {
         })
     }
 
-    /// Whether it is read through the page cache.
-    pub fn is_buffered(self) -> bool {
+    /// What it is fit for.
+    pub fn access(self) -> FileAccess {
         use rustix::fs::OFlags;
         let flags = rustix::fs::fcntl_getfl(self.0).unwrap_or(OFlags::DIRECT);
-        flags & OFlags::RWMODE != OFlags::WRONLY && !flags.intersects(OFlags::DIRECT | OFlags::PATH)
+        let mode = flags & OFlags::RWMODE;
+        if flags.intersects(OFlags::DIRECT | OFlags::PATH) || mode == OFlags::WRONLY {
+            FileAccess::Other
+        } else if mode == OFlags::RDONLY {
+            FileAccess::ReadOnly
+        } else {
+            FileAccess::ReadWrite
+        }
     }
 
     /// The path that it was opened by, as far as it fits.
@@ -156,12 +184,16 @@ mod tests {
         let file = scratch.file("a");
         std::os::unix::fs::FileExt::write_all_at(&file, &[9; 6000], 0).unwrap();
         let caller = CallerFile::new(file.as_raw_fd()).unwrap();
-        assert!(caller.regular().is_some() && caller.is_buffered() && !caller.is_holding_device());
+        assert!(caller.access() == FileAccess::ReadWrite && !caller.is_holding_device());
         let stat = rustix::fs::fstat(&file).unwrap();
-        assert_eq!(caller.regular(), Some(FileKey { device: stat.st_dev, inode: stat.st_ino }));
+        let key = FileKey { device: stat.st_dev, inode: stat.st_ino };
+        assert_eq!(caller.regular(), Some(RegularFile { key, len: 6000 }));
         assert!(!caller.is_local() || !caller.has_own_lease());
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert!(!CallerFile::new(null.as_raw_fd()).unwrap().is_holding_device());
+        let null = CallerFile::new(null.as_raw_fd()).unwrap();
+        assert!(!null.is_holding_device() && null.access() == FileAccess::ReadOnly && null.regular().is_none());
+        let written = std::fs::File::options().write(true).open("/dev/null").unwrap();
+        assert_eq!(CallerFile::new(written.as_raw_fd()).unwrap().access(), FileAccess::Other);
         let mut path = [0; 4096];
         assert!(caller.path(&mut path).unwrap().starts_with(b"/"));
         let before = caller.advance(0).unwrap();
@@ -173,7 +205,7 @@ mod tests {
         assert_ne!(caller.is_cached(0, 6000), Some(false));
         assert!(CallerFile::new(-1).is_none());
         let closed = CallerFile::new(i32::MAX).unwrap();
-        assert!(closed.regular().is_none() && !closed.is_buffered() && closed.advance(0).is_err());
+        assert!(closed.regular().is_none() && closed.access() == FileAccess::Other && closed.advance(0).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use quire_sys::map::{self, Protection};
 use quire_sys::thread::BlockedSignals;
 use quire_sys::{bare_thread, guest};
 
+use super::look_budget::LookBudget;
 use super::maps;
 use super::use_history::UseHistory;
 use crate::confinement;
@@ -38,7 +39,7 @@ const WAIT: Duration = Duration::from_micros(50);
 const MOST_WAITS: usize = 20;
 
 /// One block. Zeros are one that does not exist yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Block {
     start: AtomicUsize,
     len: AtomicUsize,
@@ -59,12 +60,21 @@ pub struct Block {
     pub declines: AtomicU32,
     /// How many these were at first the last time.
     pub patience: AtomicU32,
+    /// A read was remapped since the last one that was copied.
+    pub remapped: AtomicU32,
+    /// Whether looks at reads to this block pay.
+    pub looks: LookBudget,
 }
 
 impl Block {
     /// Whether the program has given advice about it, so that nothing is remapped here.
     pub fn is_advised(&self) -> bool {
         self.is_advised.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether a read was remapped since the last one that was copied.
+    pub fn is_remapped(&self) -> bool {
+        self.remapped.load(Ordering::Relaxed) != 0
     }
 }
 

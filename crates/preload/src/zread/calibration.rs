@@ -15,6 +15,7 @@ use quire_sys::pagemap::Pagemap;
 use quire_sys::thread::BlockedSignals;
 
 use super::loss_model::{ReadCost, SIZES};
+use super::maps;
 
 const MOST_BYTES: usize = SIZES[SIZES.len() - 1];
 /// Each is done that often; the least counts, as whatever else runs only adds.
@@ -39,8 +40,8 @@ fn store(memory: &AnonymousMap, len: usize) {
     }
 }
 
-/// Measures; `None` if something that it takes is refused.
-pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
+/// Measures what reads cost, and a look at one; `None` if something that it takes is refused.
+pub fn measure() -> Option<([ReadCost; SIZES.len()], u64)> {
     let file = map::memory_file("quire-zread", MOST_BYTES as u64).ok()?;
     let caller = CallerFile::new(file.as_raw_fd())?;
     let page = [7; PAGE_SIZE];
@@ -85,7 +86,19 @@ pub fn measure() -> Option<[ReadCost; SIZES.len()]> {
             cow_ns: zread_stored_ns.saturating_sub(zread_touched_ns).saturating_sub(stores_ns),
         };
     }
-    Some(costs)
+    Some((costs, look_ns(caller)?))
+}
+
+/// What a look at a read costs that is copied all the same.
+fn look_ns(caller: CallerFile) -> Option<u64> {
+    least(|| {
+        let begun = Instant::now();
+        caller.regular()?;
+        let _ = (caller.access(), caller.advance(0));
+        let _blocked = BlockedSignals::with_the_c_library_s();
+        drop(maps::try_lock());
+        Some(begun.elapsed().as_nanos() as u64)
+    })
 }
 
 /// What `once` costs if the bytes are left alone, touched and stored to afterwards.
@@ -102,7 +115,7 @@ pub fn rehearse() {
     // SAFETY: no array lies in the first page, so nothing is looked at without the kernel.
     unsafe { caller_file::buffers(given.as_ptr(), 1, &mut room, std::ptr::null()) };
     let Some(caller) = CallerFile::new(0) else { return };
-    let _ = (caller.regular(), caller.is_buffered(), caller.is_cached(0, 1), caller.advance(0));
+    let _ = (caller.regular(), caller.access(), caller.is_cached(0, 1), caller.advance(0));
     let _ = Pagemap::open(None).and_then(|pagemap| pagemap.read_words(given.as_ptr().addr(), &mut [0]));
 }
 
@@ -120,7 +133,9 @@ mod tests {
 
     #[test]
     fn every_size_is_measured() {
-        let costs = measure().unwrap();
+        let _alone = crate::state::alone();
+        let (costs, look_ns) = measure().unwrap();
+        assert!(look_ns > 0);
         assert!(costs.iter().all(|cost| cost.read_ns > 0 && cost.zread_ns > 0 && cost.zread_touch_ns > 0));
     }
 }

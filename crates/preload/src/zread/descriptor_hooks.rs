@@ -4,7 +4,7 @@
 //! to have a device or a pipe take bytes from memory while the program goes on. Such transfers hold the frames that the memory has at
 //! that time, so what is written to the file later would be in them. A program that turns to one of them has all reads copied from then on.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long, c_void};
 
 use quire_sys::caller_file::{CallerFile, IoVec};
 use quire_sys::guest;
@@ -47,8 +47,10 @@ unsafe fn after_open(number: c_int, path: *const c_char) {
 /// As [`after_open`].
 #[cold]
 unsafe fn look_for_device(number: c_int, path: *const c_char) {
-    // SAFETY: the kernel has just read it as a C string.
-    let is_device = unsafe { CStr::from_ptr(path) }.to_bytes().starts_with(b"/dev/");
+    // As far as they are alike: a path is read no further than it has to be.
+    // SAFETY: the kernel has just read it as a C string, which is loaded no further than to its end.
+    let is_device =
+        b"/dev/".iter().enumerate().all(|(at, &byte)| unsafe { path.add(at).read() }.to_ne_bytes() == [byte]);
     if is_device && !confinement::is_quiesced() && CallerFile::new(number).is_some_and(CallerFile::is_holding_device) {
         end_remaps();
     }

@@ -1,6 +1,7 @@
 //! The functions that read, in front of the C library's.
 //!
-//! Relies on `QUIRE_ZREAD`: without it each is a load, a branch and a call. A call goes on to the C library unless a part of it was
+//! Relies on `QUIRE_ZREAD`: without it each is a load, a branch and a call. With it most reads that are copied are told by [`decision`], without
+//! a system call. A call goes on to the C library unless a part of it was
 //! remapped; `extern "C-unwind"` because those are cancellation points, at which the C library unwinds a thread. In between the thread can't be
 //! cancelled: this library calls functions of the C library that are cancellation points, too, and holds MAPS meanwhile.
 
@@ -10,8 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use quire_sys::caller_file::{self, IoVec};
 use quire_sys::{guest, limits};
 
+use super::decision::{self, ReadLook};
 use super::remap::{self, ReadStart};
-use super::{blocks, forks, lease_process, patterns, real_calls};
+use super::{blocks, forks, lease_asks, lease_process, maps, patterns, real_calls};
 use crate::{confinement, log};
 
 /// The C library's `PTHREAD_CANCEL_DISABLE`.
@@ -59,9 +61,9 @@ fn is_looked_at(len: usize) -> bool {
 
 /// Remaps what it can; `None` if the C library's function is to do it all.
 #[cold]
-fn attempt(number: c_int, buffers: &[IoVec], start: ReadStart) -> Option<isize> {
+fn attempt(number: c_int, buffers: &[IoVec], start: ReadStart, look: ReadLook) -> Option<isize> {
     let errno = guest::errno();
-    let result = remap::read(number, buffers, start);
+    let result = remap::read(number, buffers, start, look);
     guest::set_errno(errno);
     match result? {
         Ok(count) => Some(count as isize),
@@ -89,13 +91,18 @@ fn uncancelled<T: Copy>(call: impl Fn() -> T) -> T {
 
 #[inline]
 fn attempt_one(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart) -> Option<isize> {
-    if !is_looked_at(len) {
-        return None;
-    }
+    if is_looked_at(len) { attempt_large(number, buffer, len, start) } else { None }
+}
+
+/// By itself, so that small reads need no room for it.
+#[inline(never)]
+fn attempt_large(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart) -> Option<isize> {
+    let buffers = [IoVec { iov_base: buffer, iov_len: len }];
+    let look = decision::look_at(&buffers)?;
     // As the real one begins: else a thread that does nothing but read could not be cancelled.
     // SAFETY: the call has no conditions.
     unsafe { real_calls::test_cancel() };
-    uncancelled(|| attempt(number, &[IoVec { iov_base: buffer, iov_len: len }], start))
+    uncancelled(|| attempt(number, &buffers, start, look))
 }
 
 fn at_offset(offset: i64) -> Option<ReadStart> {
@@ -200,6 +207,9 @@ fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadS
     if !is_open() || confinement::is_quiesced() || !lease_process::is_ready() {
         return None;
     }
+    if !decision::admits_array(maps::is_plain()) {
+        return None;
+    }
     // As in `attempt_one`.
     // SAFETY: the call has no conditions.
     unsafe { real_calls::test_cancel() };
@@ -208,7 +218,10 @@ fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadS
     // SAFETY: `here` is of this frame.
     let buffers = unsafe { caller_file::buffers(buffers, count, &mut room, std::hint::black_box(&raw const here)) };
     let total = buffers.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
-    if is_looked_at(total) { uncancelled(|| attempt(number, buffers, start)) } else { None }
+    let look = if is_looked_at(total) { decision::look_at(buffers) } else { None };
+    let result = look.and_then(|look| uncancelled(|| attempt(number, buffers, start, look)));
+    decision::note_array(result.is_some());
+    result
 }
 
 /// After a call of the real function that has read `count` bytes to several buffers: a large one may be remapped the next time.
@@ -224,7 +237,7 @@ fn note_many(number: c_int, count: isize) -> isize {
 fn ask_after(number: c_int) {
     if !confinement::is_quiesced() && !lease_process::is_ready() {
         let errno = guest::errno();
-        uncancelled(|| remap::ask_after(number));
+        uncancelled(|| lease_asks::ask_after(number));
         guest::set_errno(errno);
     }
 }

@@ -198,7 +198,8 @@ fn live() -> Result<(), &'static str> {
     let converter = Converter::new()?;
     if !loss_model::is_known() {
         calibration::rehearse();
-        loss_model::set(&calibration::measure().ok_or("costs can't be measured")?);
+        let (costs, look_ns) = calibration::measure().ok_or("costs can't be measured")?;
+        loss_model::set(&costs, look_ns);
     }
     let mut holder = LeaseHolder {
         converter,
@@ -347,14 +348,11 @@ impl LeaseHolder {
         if maps.find(key).is_some() {
             return;
         }
-        let Some(place) = self.leases.iter().position(Option::is_none) else {
-            drop(maps);
-            self.give_back_unused();
-            return;
-        };
+        // Those that are read no more are looked for once a second.
+        let Some(place) = self.leases.iter().position(Option::is_none) else { return };
         let Ok(lease) = ReadLease::take(self.host.process(), number, key) else { return };
         let Ok(base) = lease.map() else { return };
-        maps.files[place].begin(key, base, lease.len());
+        maps.begin(place, key, base, lease.len());
         self.leases[place] = Some(lease);
         stats::add(&stats::LEASES, 1);
     }
@@ -367,7 +365,7 @@ impl LeaseHolder {
             self.convert_around(&mut maps, extent);
         }
         let base = maps.files[file].base;
-        maps.files[file].end();
+        maps.end(file);
         drop(maps);
         lease::unmap(base, lease.len());
         drop(lease);

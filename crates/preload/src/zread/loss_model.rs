@@ -3,16 +3,18 @@
 //!
 //! Relies on what [`super::calibration`] has measured; before that nothing is remapped.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::use_history::UseShares;
 
-/// Bytes of the reads that are measured; between them is interpolated, beyond them in proportion.
+/// Bytes of the reads that are measured, each twice the one before; between them is interpolated, beyond them in proportion.
 pub const SIZES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// Remapping has to be faster by that share at least, in percent.
 const LEAST_GAIN_PERCENT: u64 = 10;
 /// Parts of a [`ReadCost`].
 const PARTS: usize = 5;
+/// No cost is taken for greater, so that none of the sums overflows.
+const MOST_COST_NS: u64 = 1 << 28;
 
 /// What a read of one size costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,14 +43,17 @@ impl ReadCost {
 
 static COSTS: [[AtomicU64; PARTS]; SIZES.len()] = [const { [const { AtomicU64::new(0) }; PARTS] }; SIZES.len()];
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+/// What a look at a read costs; at first what is usual.
+static LOOK_NS: AtomicU32 = AtomicU32::new(1000);
 
-/// Takes what was measured for [`SIZES`].
-pub fn set(costs: &[ReadCost; SIZES.len()]) {
+/// Takes what was measured for [`SIZES`], and for a look at a read that is copied all the same.
+pub fn set(costs: &[ReadCost; SIZES.len()], look_ns: u64) {
     for (places, cost) in COSTS.iter().zip(costs) {
         for (place, value) in places.iter().zip(cost.parts()) {
-            place.store(value, Ordering::Relaxed);
+            place.store(value.min(MOST_COST_NS), Ordering::Relaxed);
         }
     }
+    LOOK_NS.store(look_ns.clamp(1, MOST_COST_NS) as u32, Ordering::Relaxed);
     // Release publishes the costs to `favours`.
     IS_KNOWN.store(true, Ordering::Release);
 }
@@ -59,34 +64,49 @@ pub fn is_known() -> bool {
     IS_KNOWN.load(Ordering::Acquire)
 }
 
-/// What was measured.
-pub fn costs() -> [ReadCost; SIZES.len()] {
-    std::array::from_fn(|at| ReadCost::of_parts(std::array::from_fn(|part| COSTS[at][part].load(Ordering::Relaxed))))
+/// What a look at a read costs that is copied all the same.
+pub fn look_ns() -> u32 {
+    LOOK_NS.load(Ordering::Relaxed)
 }
 
-/// What `len` bytes cost by `costs`.
-fn cost_of(costs: &[ReadCost; SIZES.len()], len: usize) -> ReadCost {
+/// What `len` bytes cost, which are at most 2 GiB.
+fn cost_of(len: usize) -> ReadCost {
     let last = SIZES.len() - 1;
     let above = SIZES.iter().position(|&size| len <= size).unwrap_or(last).max(1);
-    let (low, high) = (SIZES[above - 1] as i128, SIZES[above] as i128);
-    let (from, to) = (costs[above - 1].parts(), costs[above].parts());
+    // One size is twice the one before, so that a shift divides by what lies between.
+    let (low, shift) = (SIZES[above - 1] as i64, SIZES[above - 1].trailing_zeros());
     ReadCost::of_parts(std::array::from_fn(|part| {
-        let (from, to) = (i128::from(from[part]), i128::from(to[part]));
-        u64::try_from(from + (to - from) * (len as i128 - low) / (high - low)).unwrap_or(0)
+        let [from, to] = [above - 1, above].map(|at| COSTS[at][part].load(Ordering::Relaxed) as i64);
+        // The difference is below 2^28, and the length below 2^31.
+        u64::try_from(from + (((to - from) * (len as i64 - low)) >> shift)).unwrap_or(0)
     }))
+}
+
+/// What copying costs, and how much less remapping, if these shares of the pages are touched afterwards and none is written.
+fn read_and_gain(cost: ReadCost, shares: UseShares) -> (u64, u64) {
+    let touched = u64::from(shares.touched.min(1000));
+    let read_ns = cost.read_ns + cost.read_touch_ns * touched / 1000;
+    (read_ns, read_ns.saturating_sub(cost.zread_ns + cost.zread_touch_ns * touched / 1000))
 }
 
 /// Whether remapping is expected to lose less, if these shares of the pages are touched and written afterwards.
 fn loses_less(cost: ReadCost, shares: UseShares) -> bool {
-    let [touched, written] = [shares.touched, shares.written].map(|share| u64::from(share.min(1000)));
-    let read_ns = cost.read_ns + cost.read_touch_ns * touched / 1000;
-    let gain = read_ns.saturating_sub(cost.zread_ns + cost.zread_touch_ns * touched / 1000);
+    let written = u64::from(shares.written.min(1000));
+    let (read_ns, gain) = read_and_gain(cost, shares);
     gain * 100 > read_ns * LEAST_GAIN_PERCENT && cost.cow_ns * written < gain * (1000 - written)
 }
 
 /// Whether a read of `len` bytes shall be remapped, of which these shares of the pages are expected to be touched and written.
 pub fn favours(len: usize, shares: UseShares) -> bool {
-    is_known() && loses_less(cost_of(&costs(), len), shares)
+    is_known() && loses_less(cost_of(len), shares)
+}
+
+/// What is gained if a read of `len` bytes is remapped, of which these shares are touched and written: nothing where that is a loss.
+pub fn gain_ns(len: usize, shares: UseShares) -> u32 {
+    let cost = cost_of(len);
+    let (_, gain) = read_and_gain(cost, shares);
+    let lost = cost.cow_ns * u64::from(shares.written.min(1000)) / 1000;
+    u32::try_from(gain.saturating_sub(lost)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -121,13 +141,20 @@ mod tests {
 
     #[test]
     fn costs_between_and_beyond_what_was_measured_lie_on_lines() {
+        let _alone = crate::state::alone();
         let costs = SIZES.map(|size| {
             let size = size as u64;
             ReadCost { read_ns: size, read_touch_ns: 3 * size, zread_ns: 100, zread_touch_ns: 0, cow_ns: 2 * size }
         });
+        set(&costs, 0);
         for len in [64 << 10, 100 << 10, 128 << 10, 1 << 20, 5 << 20, 8 << 10] {
-            let len = len as u64;
-            assert_eq!(cost_of(&costs, len as usize).parts(), [len, 3 * len, 100, 0, 2 * len]);
+            assert_eq!(cost_of(len as usize).parts(), [len, 3 * len, 100, 0, 2 * len]);
         }
+        assert_eq!((gain_ns(1 << 20, UseShares::UNTOUCHED), look_ns()), ((1 << 20) - 100, 1));
+        assert_eq!(gain_ns(1 << 20, written(1000)), (4 << 20) - 100 - (2 << 20));
+        set(&costs.map(|cost| ReadCost { zread_ns: u64::MAX, ..cost }), u64::MAX);
+        assert!(gain_ns(1 << 20, UseShares::UNTOUCHED) == 0 && cost_of(0x7fff_f000).zread_ns == MOST_COST_NS);
+        IS_KNOWN.store(false, Ordering::Relaxed);
+        LOOK_NS.store(1000, Ordering::Relaxed);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quire_sys::bare_thread;
@@ -28,11 +28,37 @@ const BELIEVED_MS: u64 = 100;
 const LOSSES: u32 = 1024;
 const NAP: Duration = Duration::from_micros(20);
 
+/// Leased files by what [`place_of`] makes of their keys. A thread that finds none there need not take the lock.
+static LEASED: [AtomicU8; LEASED_PLACES] = [const { AtomicU8::new(0) }; LEASED_PLACES];
+const LEASED_PLACES: usize = 1024;
+/// How many files are leased.
+static FILE_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// How many ranges are remapped.
+static EXTENT_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn place_of(key: FileKey) -> usize {
+    let mixed = (key.inode ^ key.device.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32) as usize % LEASED_PLACES
+}
+
+/// Whether a file may be leased: it may only seem so where another one is. Takes no lock.
+pub fn may_have(key: FileKey) -> bool {
+    LEASED[place_of(key)].load(Ordering::Relaxed) != 0
+}
+
+/// Whether no more files can be leased. Takes no lock.
+pub fn is_full() -> bool {
+    FILE_COUNT.load(Ordering::Relaxed) >= MOST_FILES
+}
+
+/// Whether nothing is remapped. Takes no lock.
+pub fn is_plain() -> bool {
+    EXTENT_COUNT.load(Ordering::Relaxed) == 0
+}
+
 /// A file that no process writes to.
 #[derive(Debug)]
 pub struct LeasedFile {
-    /// Which it is; the default while the place is free.
-    pub key: FileKey,
     /// Where all of it is mapped.
     pub base: usize,
     /// Its bytes.
@@ -50,7 +76,6 @@ pub struct LeasedFile {
 impl LeasedFile {
     const fn none() -> Self {
         Self {
-            key: FileKey { device: 0, inode: 0 },
             base: 0,
             len: 0,
             histories: [const { UseHistory::new() }; RANGES],
@@ -58,16 +83,6 @@ impl LeasedFile {
             is_used: false,
             losses: 0,
         }
-    }
-
-    /// A file of `len` bytes that is leased from now on.
-    pub fn begin(&mut self, key: FileKey, base: usize, len: u64) {
-        *self = Self { key, base, len, is_used: true, ..Self::none() };
-    }
-
-    /// It is leased no more.
-    pub fn end(&mut self) {
-        self.key = FileKey::default();
     }
 
     /// What is known of the range that `offset` lies in.
@@ -109,23 +124,44 @@ pub struct MapsState {
     pub extents: Extents,
     /// Files that are leased.
     pub files: [LeasedFile; MOST_FILES],
+    /// Which they are; the default where a place is free. By themselves, as they are searched.
+    keys: [FileKey; MOST_FILES],
 }
 
 impl MapsState {
     /// The place of a file that is leased.
     pub fn find(&self, key: FileKey) -> Option<usize> {
-        self.files.iter().position(|file| file.key == key && file.key != FileKey::default())
+        self.keys.iter().position(|&one| one == key).filter(|_| key != FileKey::default())
+    }
+
+    /// A file of `len` bytes, mapped at `base`, is leased from now on, at a place that is free.
+    pub fn begin(&mut self, place: usize, key: FileKey, base: usize, len: u64) {
+        self.files[place] = LeasedFile { base, len, is_used: true, ..LeasedFile::none() };
+        self.keys[place] = key;
+        LEASED[place_of(key)].fetch_add(1, Ordering::Relaxed);
+        FILE_COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A file is leased no more.
+    pub fn end(&mut self, place: usize) {
+        let key = std::mem::take(&mut self.keys[place]);
+        if key != FileKey::default() {
+            LEASED[place_of(key)].fetch_sub(1, Ordering::Relaxed);
+            FILE_COUNT.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Forgets everything, and unmaps the files: they belong to a lease process that isn't there any more, or is another process's.
     pub fn clear(&mut self) {
         self.extents.clear();
-        for file in &mut self.files {
-            if file.key != FileKey::default() {
+        for (key, file) in self.keys.iter_mut().zip(&self.files) {
+            if std::mem::take(key) != FileKey::default() {
                 lease::unmap(file.base, file.len);
             }
-            file.end();
         }
+        // Not one by one: a lease process that was killed may have counted one only half.
+        LEASED.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        FILE_COUNT.store(0, Ordering::Relaxed);
     }
 }
 
@@ -145,7 +181,11 @@ unsafe impl Sync for Maps {}
 
 static MAPS: Maps = Maps {
     taken: AtomicU32::new(FREE),
-    state: UnsafeCell::new(MapsState { extents: Extents::new(), files: [const { LeasedFile::none() }; MOST_FILES] }),
+    state: UnsafeCell::new(MapsState {
+        extents: Extents::new(),
+        files: [const { LeasedFile::none() }; MOST_FILES],
+        keys: [FileKey { device: 0, inode: 0 }; MOST_FILES],
+    }),
 };
 
 /// The lock, held.
@@ -213,6 +253,7 @@ impl DerefMut for MapsGuard {
 
 impl Drop for MapsGuard {
     fn drop(&mut self) {
+        EXTENT_COUNT.store(self.extents.all().len(), Ordering::Relaxed);
         // Release publishes the state to the next `try_lock`.
         MAPS.taken.store(FREE, Ordering::Release);
     }
@@ -224,6 +265,8 @@ mod tests {
     use quire_sys::area::AnonymousMap;
     use quire_sys::map::{self, MapAdvice};
 
+    use super::super::extents::Extent;
+
     #[test]
     fn a_file_is_found_while_it_is_leased_and_the_lock_is_held_by_one() {
         let _alone = crate::state::alone();
@@ -234,13 +277,14 @@ mod tests {
         let mut maps = lock(|| true).unwrap();
         assert!(try_lock().is_none() && lock(|| false).is_none());
         assert!(try_lock().is_none(), "a try that fails gives nothing back");
-        maps.files[3].begin(key, base, 8192);
+        maps.begin(3, key, base, 8192);
         assert_eq!((maps.find(key), maps.find(FileKey::default())), (Some(3), None));
+        assert!(may_have(key) && !is_full() && is_plain());
         maps.files[3].history(4096).note(2, 2, 1);
         assert_eq!(maps.files[3].history(4096 + 5).shares().map(|shares| shares.written), Some(500));
         assert_eq!(maps.files[3].history(u64::MAX).shares(), None);
         maps.clear();
-        assert_eq!(maps.find(key), None);
+        assert!(maps.find(key).is_none() && !may_have(key));
         assert!(map::advise(base as *mut u8, 8192, MapAdvice::PopulateRead).is_err(), "it is unmapped");
         std::mem::forget(maps);
         assert!(try_lock().is_none());
@@ -256,9 +300,30 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_is_full_is_told_without_the_lock() {
+        let _alone = crate::state::alone();
+        let key = |place: usize| FileKey { device: 3, inode: place as u64 + 1 };
+        let mut maps = lock(|| true).unwrap();
+        for place in 0..MOST_FILES {
+            assert!(!is_full() && maps.find(key(place)).is_none());
+            maps.begin(place, key(place), 0, 0);
+        }
+        assert!(is_full() && (0..MOST_FILES).all(|place| may_have(key(place)) && maps.find(key(place)) == Some(place)));
+        maps.end(5);
+        maps.end(5);
+        assert!(!is_full() && maps.find(key(5)).is_none() && FILE_COUNT.load(Ordering::Relaxed) == MOST_FILES - 1);
+        (0..MOST_FILES).for_each(|place| maps.end(place));
+        assert!((0..MOST_FILES).all(|place| !may_have(key(place))));
+        maps.extents.insert(Extent { start: 4096, len: 4096, file: 0, offset: 0 });
+        drop(maps);
+        assert!(!is_plain());
+        lock(|| true).unwrap().extents.clear();
+        assert!(is_plain());
+    }
+
+    #[test]
     fn what_was_seen_in_the_cache_is_believed_for_a_while() {
-        let mut file = LeasedFile::none();
-        file.begin(FileKey { device: 1, inode: 2 }, 0, 3 << 20);
+        let mut file = LeasedFile { len: 3 << 20, ..LeasedFile::none() };
         let mut looks = Vec::new();
         assert!(file.is_cached(5 << 10, 1 << 20, 1000, |offset, len| {
             looks.push((offset, len));

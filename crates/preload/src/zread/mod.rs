@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! the program ──malloc──▶ blocks: large ones, from addresses of the library's own
-//!             ──read────▶ hooks ──▶ remap ──mremap──▶ extents (what is remapped where)
-//!                                     │ first read of a file        ▲ convert: anonymous again, same bytes
-//!                                     ▼                             │
+//!             ──read────▶ hooks ──▶ decision ──▶ remap ──mremap──▶ extents (what is remapped where)
+//!                                                  │ lease_asks              ▲ convert: anonymous again, same bytes
+//!                                                  ▼                         │
 //!                              lease_process: leases, sources ──a writer comes
 //! ```
 //! Relies on the kernel's leases and on userfaultfd. Whatever can't be exactly as `read` is, is copied, and counted in [`stats`].
@@ -13,11 +13,14 @@
 pub mod blocks;
 pub mod calibration;
 pub mod convert;
+pub mod decision;
 pub mod descriptor_hooks;
 pub mod extents;
 pub mod forks;
 pub mod hooks;
+pub mod lease_asks;
 pub mod lease_process;
+pub mod look_budget;
 pub mod loss_model;
 pub mod maps;
 pub mod memory_hooks;

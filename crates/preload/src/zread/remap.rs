@@ -4,48 +4,30 @@
 //! stays as long as it is and holds what it held. All signals are blocked, and the hooks have disabled cancellation.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use quire_sys::caller_file::{CallerFile, IoVec};
+use quire_sys::caller_file::{CallerFile, FileAccess, IoVec, RegularFile};
 use quire_sys::guest;
-use quire_sys::lease::FileKey;
 use quire_sys::map::{self, Protection};
 use quire_sys::mem::PAGE_SIZE;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::thread::BlockedSignals;
 
 use super::blocks::{self, Block};
+use super::decision::{self, ReadLook, has_model};
 use super::extents::Extent;
 use super::maps::{self, LeasedFile, MapsState};
 use super::stats::{self, CopyReason};
 use super::use_history::{UseHistory, UseShares};
-use super::{convert, forks, lease_process, loss_model, memory_hooks, patterns, unseen_child};
+use super::{convert, forks, lease_asks, lease_process, loss_model, memory_hooks, patterns, unseen_child};
 
 /// The first remaps of a buffer whose pages are looked at afterwards, and of the later ones one in so many.
 const LOOKED_AT: u32 = 8;
 const LOOKED_AT_EVERY: u32 = 16;
 /// Pages that a look takes.
 const MOST_LOOKED_AT: usize = 32;
-/// Reads that the loss model has copied before the next try, at first and at most.
-const LEAST_PATIENCE: u32 = 256;
-/// Of the reads that gain only where their buffers are left untouched, one in so many is remapped to see whether they are.
-const EXPLORED_EVERY: u32 = 64;
-const MOST_PATIENCE: u32 = 65_536;
 /// Most buffers of a `readv` of which parts are remapped; those of more are not looked at.
 pub const MOST_BUFFERS: usize = 16;
-/// So much is read by one call at most.
-const MOST_BYTES: usize = 0x7fff_f000;
-
-/// Answers of the files that were refused lately, by their number: the number, the device, until when, and how often leases were asked for.
-static REFUSED: [[AtomicU64; 4]; 64] = [const { [const { AtomicU64::new(0) }; 4] }; 64];
-/// A lease on a file is asked for again after this time, and after twice as long each time: one that writers take away again and again is not
-/// worth what that costs.
-const ASKED_AGAIN_MS: u64 = 100;
-/// Times that the time is doubled.
-const MOST_DOUBLINGS: u64 = 7;
-const NEVER_LEASED_MS: u64 = 1000;
-/// Files for which leases are asked for within [`ASKED_AGAIN_MS`]. A program that opens many files and reads each once gains nothing by leases.
-const MOST_ASKED: u64 = 16;
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +41,32 @@ pub enum ReadStart {
 /// A read that has begun: what it returns.
 pub type ReadResult = Result<usize, i32>;
 
+/// What a remap brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RemapGain {
+    /// So many nanoseconds, as the loss model expects.
+    Expected(u32),
+    /// It is a trial, which shows what becomes of the buffer.
+    Unknown,
+}
+
 /// Reads to `buffers`, remapping what can be. `None` if all of it is to be copied by the real function, and nothing has happened.
-pub fn read(number: i32, buffers: &[IoVec], start: ReadStart) -> Option<ReadResult> {
-    match try_read(number, buffers, start) {
-        Ok(result) => Some(result),
+pub fn read(number: i32, buffers: &[IoVec], start: ReadStart, look: ReadLook) -> Option<ReadResult> {
+    match try_read(number, buffers, start, look) {
+        Ok((result, expected)) => {
+            if let RemapGain::Expected(gain_ns) = expected {
+                decision::gained(look.block, gain_ns);
+            }
+            Some(result)
+        }
         Err(reason) => {
             stats::copied(reason);
+            decision::lost(look.block);
+            // At the end there is nothing that would be copied over it.
+            if reason != CopyReason::AtEnd && look.block.is_remapped() {
+                look_before_copy(look.block, buffers);
+                look.block.remapped.store(0, Ordering::Relaxed);
+            }
             None
         }
     }
@@ -79,34 +81,31 @@ fn whole_pages(at: usize, len: usize, offset: u64) -> Range<usize> {
     head..head + (len - head) / PAGE_SIZE * PAGE_SIZE
 }
 
-fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResult, CopyReason> {
-    let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.iov_len));
-    let total = total.filter(|&total| total <= MOST_BYTES).ok_or(CopyReason::Unaligned)?;
-    let is_ours = |buffer: &&IoVec| blocks::containing(buffer.iov_base as usize, buffer.iov_len.max(1)).is_some();
-    let ours = buffers.iter().find(is_ours);
-    let block = ours.and_then(|ours| blocks::of(ours.iov_base as usize)).ok_or(CopyReason::ForeignBuffer)?;
-    if block.is_advised() {
-        return Err(CopyReason::AdvisedMemory);
-    }
-    let is_worth_a_look = || loss_model::favours(total, UseShares::UNTOUCHED);
-    if is_declined(block) || loss_model::is_known() && has_model() && !is_worth_a_look() {
-        return Err(CopyReason::Loss);
-    }
+/// Reads as [`read`], and says what that brings.
+fn try_read(
+    number: i32,
+    buffers: &[IoVec],
+    start: ReadStart,
+    look: ReadLook,
+) -> Result<(ReadResult, RemapGain), CopyReason> {
     if unseen_child::is_here() {
         return Err(CopyReason::NotReady);
     }
     let caller = CallerFile::new(number).ok_or(CopyReason::Uncacheable)?;
-    let key = caller.regular().ok_or(CopyReason::Uncacheable)?;
-    if !caller.is_buffered() {
-        // A device stores to the frames that the memory has now, so it must keep them.
-        for buffer in buffers {
-            memory_hooks::make_plain(buffer.iov_base as usize, buffer.iov_len);
-        }
-        return Err(CopyReason::Uncacheable);
-    }
+    let RegularFile { key, len } = leasable(caller, buffers, start, look.total)?;
     if !lease_process::is_ready() {
         // Who only reads what was not asked for needs no process.
-        return Err(ask_for(caller, number, key).unwrap_or(CopyReason::NotReady));
+        return Err(lease_asks::ask_for(caller, number, key).unwrap_or(CopyReason::NotReady));
+    }
+    if !maps::may_have(key) {
+        return Err(lease_asks::ask_for(caller, number, key).unwrap_or(CopyReason::NoLease));
+    }
+    let offset = match start {
+        ReadStart::Offset(offset) => offset,
+        ReadStart::Position => caller.advance(0).map_err(|_| CopyReason::Uncacheable)?,
+    };
+    if offset >= len {
+        return Err(CopyReason::AtEnd);
     }
     let _blocked = BlockedSignals::with_the_c_library_s();
     let mut maps = maps::try_lock().ok_or(CopyReason::Contended)?;
@@ -115,14 +114,10 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     }
     let Some(file) = maps.find(key) else {
         drop(maps);
-        return Err(ask_for(caller, number, key).unwrap_or(CopyReason::NoLease));
+        return Err(lease_asks::ask_for(caller, number, key).unwrap_or(CopyReason::NoLease));
     };
-    let offset = match start {
-        ReadStart::Offset(offset) => offset,
-        ReadStart::Position => caller.advance(0).map_err(|_| CopyReason::Uncacheable)?,
-    };
-    let count = left(maps.files[file].len, offset).min(total as u64) as usize;
-    check(&mut maps, file, caller, buffers, offset, count, block)?;
+    let count = left(maps.files[file].len, offset).min(look.total as u64) as usize;
+    let gain = check(&mut maps, file, caller, buffers, offset, count, look)?;
     note_access(caller, offset)?;
     let offset = match start {
         ReadStart::Offset(offset) => offset,
@@ -136,39 +131,44 @@ fn try_read(number: i32, buffers: &[IoVec], start: ReadStart) -> Result<ReadResu
     if start == ReadStart::Position && done < count {
         let _ = caller.advance(done as i64 - count as i64);
     }
-    Ok(result)
+    // Only now: what isn't remapped, such as a file that is not in the page cache, is no trial.
+    let is_trial = gain == RemapGain::Unknown && look.block.is_remapped();
+    look.block.explored.store(u32::from(is_trial), Ordering::Relaxed);
+    Ok((result, gain))
 }
 
-fn has_model() -> bool {
-    patterns::settings().is_some_and(|settings| settings.has_model)
+/// Which file a descriptor reads, if its reads may be remapped and the file is worth a lease.
+fn leasable(caller: CallerFile, buffers: &[IoVec], start: ReadStart, total: usize) -> Result<RegularFile, CopyReason> {
+    let access = caller.access();
+    if access == FileAccess::ReadWrite {
+        return Err(CopyReason::Writable);
+    }
+    let file = caller.regular().ok_or(CopyReason::Uncacheable)?;
+    if access == FileAccess::Other {
+        // A device stores to the frames that the memory has now, so it must keep them.
+        for buffer in buffers {
+            memory_hooks::make_plain(buffer.iov_base as usize, buffer.iov_len);
+        }
+        return Err(CopyReason::Uncacheable);
+    }
+    let most = match start {
+        ReadStart::Offset(offset) => left(file.len, offset),
+        ReadStart::Position => file.len,
+    };
+    let most = most.min(total as u64) as usize;
+    let is_long = patterns::settings().is_some_and(|settings| most >= settings.least_bytes);
+    let is_known = has_model() && loss_model::is_known();
+    if !is_long || is_known && !loss_model::favours(most, UseShares::UNTOUCHED) {
+        return Err(CopyReason::Short);
+    }
+    Ok(file)
 }
 
 fn left(len: u64, offset: u64) -> u64 {
     len.saturating_sub(offset)
 }
 
-/// Whether the loss model has this buffer copied without a further look.
-fn is_declined(block: &Block) -> bool {
-    match block.declines.load(Ordering::Relaxed) {
-        0 => return false,
-        left => block.declines.store(left - 1, Ordering::Relaxed),
-    }
-    if block.declines.load(Ordering::Relaxed) == 0 {
-        // The next read is another try: what was seen is forgotten, and looks begin anew.
-        block.history.clear();
-        block.remaps.store(0, Ordering::Relaxed);
-    }
-    true
-}
-
-/// The loss model has decided against a buffer: it is left alone for twice as long as the last time.
-fn decline(block: &Block) {
-    let patience = block.patience.load(Ordering::Relaxed).saturating_mul(2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
-    block.patience.store(patience, Ordering::Relaxed);
-    block.declines.store(patience, Ordering::Relaxed);
-}
-
-/// Whether `count` bytes from `offset` on may be remapped as far as they can be.
+/// Whether `count` bytes from `offset` on may be remapped as far as they can be, and what that brings.
 fn check(
     maps: &mut MapsState,
     file: usize,
@@ -176,16 +176,19 @@ fn check(
     buffers: &[IoVec],
     offset: u64,
     count: usize,
-    block: &Block,
-) -> Result<(), CopyReason> {
+    look: ReadLook,
+) -> Result<RemapGain, CopyReason> {
     let settings = patterns::settings().ok_or(CopyReason::NotAskedFor)?;
+    if count == 0 {
+        return Err(CopyReason::AtEnd);
+    }
     let mut whole = 0;
     each_piece(buffers, offset, count, |at, len, from| {
         whole += whole_pages(at, len, from).len();
         true
     });
     if whole == 0 || count < settings.least_bytes {
-        return Err(CopyReason::Unaligned);
+        return Err(if whole == 0 { CopyReason::Unaligned } else { CopyReason::Short });
     }
     if !maps.extents.has_room()
         || buffers.len() > 1 && maps.extents.all().len() + 2 * MOST_BUFFERS > super::extents::MOST_EXTENTS
@@ -195,54 +198,45 @@ fn check(
     if !convert::has_maps() {
         return Err(CopyReason::NoMaps);
     }
-    if block.explored.swap(0, Ordering::Relaxed) != 0 {
-        each_piece(buffers, offset, count, |at, len, from| {
-            let pages = whole_pages(at, len, from);
-            look(maps, &(at + pages.start..at + pages.end));
-            true
-        });
-    }
+    look_after_trial(maps, look.block, buffers);
     let leased = &mut maps.files[file];
-    if settings.has_model && !is_favoured(whole, block, leased, offset) {
-        return Err(CopyReason::Loss);
-    }
+    let gain = match settings.has_model {
+        true => favoured_gain(whole, look, leased, offset).ok_or(CopyReason::Loss)?,
+        false => RemapGain::Expected(0),
+    };
     leased.is_used = true;
-    let look = |start, len| caller.is_cached(start, len) == Some(true);
-    if !leased.is_cached(offset, count as u64, guest::coarse_ms(), look) {
+    let is_there = |start, len| caller.is_cached(start, len) == Some(true);
+    if !leased.is_cached(offset, count as u64, guest::coarse_ms(), is_there) {
         return Err(CopyReason::NotCached);
     }
-    Ok(())
+    Ok(gain)
 }
 
-/// Whether the loss model has a read remapped, by what is known of the buffer and of the file's range.
-fn is_favoured(whole: usize, block: &Block, leased: &mut LeasedFile, offset: u64) -> bool {
-    static TURN: AtomicU32 = AtomicU32::new(0);
+/// What a remap brings, if the loss model favours it by what is known of the buffer and of the file's range.
+fn favoured_gain(whole: usize, look: ReadLook, leased: &mut LeasedFile, offset: u64) -> Option<RemapGain> {
     let is_worth_it = |shares| loss_model::favours(whole, shares);
-    let [of_buffer, of_range] = [&block.history, leased.history(offset)].map(UseHistory::shares);
+    let [of_buffer, of_range] = [&look.block.history, leased.history(offset)].map(UseHistory::shares);
     let expected = match (of_buffer, of_range) {
         (Some(one), Some(other)) => one.or_more(other),
         (one, other) => one.or(other).unwrap_or(UseShares::UNKNOWN),
     };
     if is_worth_it(expected) {
-        return true;
+        return Some(RemapGain::Expected(loss_model::gain_ns(whole, expected)));
     }
     if !is_worth_it(UseShares::UNTOUCHED) {
-        return false;
+        return None;
     }
     match of_buffer {
         // Learnt of the buffer: it is left alone for a while.
-        Some(of_buffer) if !is_worth_it(of_buffer) => decline(block),
+        Some(of_buffer) if !is_worth_it(of_buffer) => decision::decline(look.block),
         // Of the file's range: the next read may be another one.
         Some(_) => leased.forget_in_time(offset),
         None if of_range.is_some() && is_worth_it(UseShares::UNKNOWN) => leased.forget_in_time(offset),
         // Of neither, or the size alone: how much is touched can be learnt only by remapping.
-        None if TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXPLORED_EVERY) => {
-            block.explored.store(1, Ordering::Relaxed);
-            return true;
-        }
+        None if look.is_trial || decision::is_turn_of_trial() => return Some(RemapGain::Unknown),
         None => {}
     }
-    false
+    None
 }
 
 /// Calls `visit` with address, length and offset of the buffers' parts that `count` bytes fill, while it returns true.
@@ -337,6 +331,7 @@ fn remap(maps: &mut MapsState, extent: Extent) -> bool {
     maps.extents.insert(extent);
     if let Some(block) = blocks::of(extent.start) {
         block.remaps.fetch_add(1, Ordering::Relaxed);
+        block.remapped.store(1, Ordering::Relaxed);
     }
     stats::add(&stats::REMAPS, 1);
     stats::add(&stats::REMAPPED_BYTES, extent.len as u64);
@@ -349,6 +344,26 @@ fn look_back(maps: &MapsState, range: &Range<usize>) {
     let remaps = block.remaps.load(Ordering::Relaxed);
     if remaps <= LOOKED_AT || remaps.is_multiple_of(LOOKED_AT_EVERY) {
         look(maps, range);
+    }
+}
+
+/// After a trial: learns what became of it, before anything else becomes of the buffers.
+fn look_after_trial(maps: &MapsState, block: &Block, buffers: &[IoVec]) {
+    if block.explored.swap(0, Ordering::Relaxed) != 0 {
+        for buffer in buffers {
+            let start = buffer.iov_base as usize;
+            look(maps, &(start..start.saturating_add(buffer.iov_len)));
+        }
+    }
+}
+
+/// A read is about to be copied over what was remapped, which stores to all of its pages: of a trial it is seen now what became of it.
+fn look_before_copy(block: &Block, buffers: &[IoVec]) {
+    if block.explored.load(Ordering::Relaxed) != 0 && lease_process::is_ready() {
+        let _blocked = BlockedSignals::with_the_c_library_s();
+        if let Some(maps) = maps::try_lock() {
+            look_after_trial(&maps, block, buffers);
+        }
     }
 }
 
@@ -374,75 +389,10 @@ fn look(maps: &MapsState, range: &Range<usize>) {
         written += u32::from(is_touched && !entry.file_or_shared);
     }
     block.history.note(count as u32, touched, written);
-    if let Some(file) = maps.files.get(old.file) {
+    // What was copied over it was no use of the file's range: another file, perhaps one that was not in the page cache.
+    if let Some(file) = maps.files.get(old.file).filter(|_| block.is_remapped()) {
         file.history(old.offset).note(count as u32, touched, written);
     }
-}
-
-/// After a read that was copied without a look at it: has the lease process started and the file leased, if they shall be.
-pub fn ask_after(number: i32) {
-    let Some(caller) = CallerFile::new(number) else { return };
-    if let Some(key) = caller.regular().filter(|_| caller.is_buffered()) {
-        ask_for(caller, number, key);
-    }
-}
-
-/// A file that is not leased: asks for that, if it may be. Returns why it is copied, if that is not for want of a lease.
-fn ask_for(caller: CallerFile, number: i32, key: FileKey) -> Option<CopyReason> {
-    let now = guest::coarse_ms();
-    let mixed = key.inode.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ key.device;
-    let [inode, device, until, asks] = &REFUSED[(mixed >> 58) as usize];
-    let is_known = inode.load(Ordering::Relaxed) == key.inode && device.load(Ordering::Relaxed) == key.device;
-    let (ends, is_wanted) = (until.load(Ordering::Relaxed) >> 1, until.load(Ordering::Relaxed) & 1 != 0);
-    if is_known && now < ends {
-        return (!is_wanted).then_some(CopyReason::NotAskedFor);
-    }
-    if !may_ask(now) {
-        return None;
-    }
-    if guest::is_on_signal_stack() {
-        return Some(CopyReason::NotReady);
-    }
-    let is_wanted = is_asked_for(caller);
-    // Neither another machine nor another process, which may not answer, is to be asked by the lease process. A lease of the program's own would
-    // be broken by it.
-    let is_leasable = is_wanted && caller.is_local() && !caller.has_own_lease();
-    let asked = if is_known { asks.load(Ordering::Relaxed).min(MOST_DOUBLINGS) } else { 0 };
-    let ends = now + if is_leasable { ASKED_AGAIN_MS << asked } else { NEVER_LEASED_MS };
-    asks.store(asked + 1, Ordering::Relaxed);
-    inode.store(key.inode, Ordering::Relaxed);
-    device.store(key.device, Ordering::Relaxed);
-    until.store(ends << 1 | u64::from(is_wanted), Ordering::Relaxed);
-    if !is_wanted {
-        return Some(CopyReason::NotAskedFor);
-    }
-    if !is_leasable {
-        return None;
-    }
-    let is_there = lease_process::start();
-    if is_there {
-        super::requests::open(number, key);
-    }
-    (!is_there).then_some(CopyReason::NotReady)
-}
-
-/// Whether a file may be asked for now: what that costs is bounded for each time.
-fn may_ask(now_ms: u64) -> bool {
-    /// The time by numbers of [`ASKED_AGAIN_MS`], and in the low bits how many were asked for in it.
-    static ASKED: AtomicU64 = AtomicU64::new(0);
-    let (period, asked) = (now_ms / ASKED_AGAIN_MS, ASKED.load(Ordering::Relaxed));
-    let count = if asked >> 8 == period { (asked & 0xff) + 1 } else { 1 };
-    // Two threads that come at once may count as one.
-    ASKED.store(period << 8 | count.min(MOST_ASKED + 1), Ordering::Relaxed);
-    count <= MOST_ASKED
-}
-
-/// Whether a pattern fits the file's path.
-#[inline(never)]
-fn is_asked_for(caller: CallerFile) -> bool {
-    let mut path = [0; 4096];
-    let path = caller.path(&mut path).unwrap_or_default();
-    patterns::settings().is_some_and(|settings| settings.has(path))
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ counted! {
         Unaligned = "unaligned",
         /// No regular file, or read past the page cache.
         Uncacheable = "no cached file",
+        /// The descriptor may write, so that no process gets a lease on the file.
+        Writable = "open for writing",
         /// No pattern fits the path.
         NotAskedFor = "not asked for",
         /// The kernel gives no lease: the file is open for writing, lies on such a file system, or isn't the user's.
@@ -44,6 +46,12 @@ counted! {
         NotCached = "not cached",
         /// The loss model expects a loss.
         Loss = "loss expected",
+        /// Looks at such reads were in vain lately, so this one was not looked at.
+        InVain = "not looked at",
+        /// The file is small, or little of it is left from there on.
+        Short = "too little left",
+        /// The file ends there.
+        AtEnd = "at the end",
         /// There are too many ranges.
         TableFull = "too many ranges",
         /// The program has few mappings left, or there are none to convert what is remapped by.

@@ -1,0 +1,207 @@
+//! What is decided of a read before the kernel is asked for anything: most of those that are copied.
+//!
+//! Relies on what was learnt of the buffer ([`Block`]) and on what looks have brought ([`LookBudget`]). A look is everything that a read costs
+//! more than without the library: asking for the descriptor, the file and the position, and the lock of the maps.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quire_sys::caller_file::IoVec;
+use quire_sys::guest;
+
+use super::blocks::{self, Block};
+use super::look_budget::LookBudget;
+use super::loss_model;
+use super::patterns;
+use super::stats::{self, CopyReason};
+use super::use_history::UseShares;
+
+/// Reads that the loss model has copied before the next try, at first and at most.
+const LEAST_PATIENCE: u32 = 256;
+const MOST_PATIENCE: u32 = 65_536;
+/// Of the reads that gain only where their buffers are left untouched, one in so many is remapped to see whether they are.
+const EXPLORED_EVERY: u32 = 64;
+/// So much is read by one call at most.
+const MOST_BYTES: usize = 0x7fff_f000;
+
+/// For blocks of which nothing is known.
+static OVERALL: LookBudget = LookBudget::new();
+/// For arrays of buffers, which have to be taken over before anything is known of them.
+static ARRAYS: LookBudget = LookBudget::new();
+
+/// A read that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadLook {
+    /// Where its first buffer of the library's lies.
+    pub block: &'static Block,
+    /// Bytes that are asked for.
+    pub total: usize,
+    /// It may be remapped to see what becomes of its buffer.
+    pub is_trial: bool,
+}
+
+/// Whether the loss model decides.
+pub fn has_model() -> bool {
+    patterns::settings().is_some_and(|settings| settings.has_model)
+}
+
+/// Whether a read is looked at; `None` if it is copied, which is counted.
+#[inline]
+pub fn look_at(buffers: &[IoVec]) -> Option<ReadLook> {
+    match judge(buffers) {
+        Ok(look) => Some(look),
+        Err(reason) => {
+            stats::copied(reason);
+            None
+        }
+    }
+}
+
+fn judge(buffers: &[IoVec]) -> Result<ReadLook, CopyReason> {
+    let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.iov_len));
+    let total = total.filter(|&total| total <= MOST_BYTES).ok_or(CopyReason::Unaligned)?;
+    let block_of = |buffer: &IoVec| blocks::containing(buffer.iov_base as usize, buffer.iov_len.max(1));
+    let block = buffers.iter().find_map(block_of).ok_or(CopyReason::ForeignBuffer)?;
+    if block.is_advised() {
+        return Err(CopyReason::AdvisedMemory);
+    }
+    let mut look = ReadLook { block, total, is_trial: false };
+    // What is remapped there has to be looked at before a copy overwrites it.
+    if !has_model() || block.is_remapped() {
+        return Ok(look);
+    }
+    if is_declined(block) {
+        return Err(CopyReason::Loss);
+    }
+    let looks = if block.looks.is_new() { &OVERALL } else { &block.looks };
+    if !looks.admits(guest::coarse_ms) {
+        return Err(CopyReason::InVain);
+    }
+    if loss_model::is_known() {
+        look.is_trial = is_trial(block, total, looks.is_in_debt())?;
+    }
+    Ok(look)
+}
+
+/// Whether a read of `total` bytes is a trial, if the loss model doesn't have it copied for what is known of the buffer. Where looks are rare
+/// anyway (`is_rare`), the next that is admitted is one.
+fn is_trial(block: &Block, total: usize, is_rare: bool) -> Result<bool, CopyReason> {
+    if !loss_model::favours(total, UseShares::UNTOUCHED) {
+        return Err(CopyReason::Loss);
+    }
+    match block.history.shares() {
+        Some(shares) if loss_model::favours(total, shares) => Ok(false),
+        // Learnt of the buffer: it is left alone for a while.
+        Some(_) => {
+            decline(block);
+            Err(CopyReason::Loss)
+        }
+        None if loss_model::favours(total, UseShares::UNKNOWN) => Ok(false),
+        None if is_rare || is_turn_of_trial() => Ok(true),
+        None => Err(CopyReason::Loss),
+    }
+}
+
+/// How much of a buffer is touched can be learnt only by remapping: whether it is this read's turn.
+pub fn is_turn_of_trial() -> bool {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXPLORED_EVERY)
+}
+
+/// Whether the loss model has this buffer copied without a further look.
+fn is_declined(block: &Block) -> bool {
+    match block.declines.load(Ordering::Relaxed) {
+        0 => return false,
+        left => block.declines.store(left - 1, Ordering::Relaxed),
+    }
+    if block.declines.load(Ordering::Relaxed) == 0 {
+        // The next read is another try: what was seen is forgotten, and looks begin anew.
+        block.history.clear();
+        block.remaps.store(0, Ordering::Relaxed);
+    }
+    true
+}
+
+/// The loss model has decided against a buffer: it is left alone for twice as long as the last time.
+pub fn decline(block: &Block) {
+    let patience = block.patience.load(Ordering::Relaxed).saturating_mul(2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
+    block.patience.store(patience, Ordering::Relaxed);
+    block.declines.store(patience, Ordering::Relaxed);
+}
+
+/// A look was in vain: the read is copied.
+pub fn lost(block: &Block) {
+    let (look_ns, now) = (loss_model::look_ns(), guest::coarse_ms());
+    // The account of all is for blocks that have none of their own: others must not keep them from their first look.
+    if block.looks.is_new() {
+        OVERALL.lost(look_ns, now);
+    }
+    block.looks.lost(look_ns, now);
+}
+
+/// A read was remapped, which gains so much.
+pub fn gained(block: &Block, gain_ns: u32) {
+    let look_ns = loss_model::look_ns();
+    for looks in [&block.looks, &OVERALL] {
+        looks.gained(gain_ns, look_ns);
+    }
+}
+
+/// Whether an array of buffers is taken over. `is_plain`: nothing is remapped anywhere, so no read has to be looked at.
+pub fn admits_array(is_plain: bool) -> bool {
+    let is_admitted = !is_plain || !has_model() || ARRAYS.admits(guest::coarse_ms);
+    if !is_admitted {
+        stats::copied(CopyReason::InVain);
+    }
+    is_admitted
+}
+
+/// An array of buffers was taken over; whether any of it was remapped.
+pub fn note_array(is_remapped: bool) {
+    let look_ns = loss_model::look_ns();
+    if is_remapped { ARRAYS.gained(look_ns, look_ns) } else { ARRAYS.lost(look_ns, guest::coarse_ms()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_others_and_reads_that_are_too_long_are_copied() {
+        let _alone = crate::state::alone();
+        let mut bytes = [0_u8; 8];
+        let mut buffer = |len| IoVec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+        let (own, long) = (buffer(8), buffer(usize::MAX));
+        assert_eq!(judge(&[own]).unwrap_err(), CopyReason::ForeignBuffer);
+        assert_eq!(judge(&[own, long]).unwrap_err(), CopyReason::Unaligned);
+        assert!(look_at(&[]).is_none());
+    }
+
+    #[test]
+    fn a_buffer_that_is_declined_is_left_alone_for_longer_each_time() {
+        let block = Block::default();
+        let mut last = 0;
+        for _ in 0..12 {
+            decline(&block);
+            block.history.note(4, 4, 4);
+            let copied = (0..1 << 20).take_while(|_| is_declined(&block)).count() as u32;
+            assert!((LEAST_PATIENCE.max(last)..=MOST_PATIENCE).contains(&copied));
+            assert_eq!(block.history.shares(), None, "what was seen is forgotten");
+            last = copied;
+        }
+        assert_eq!(last, MOST_PATIENCE);
+    }
+
+    #[test]
+    fn looks_in_vain_are_made_for_few_reads_of_a_block_and_of_new_ones() {
+        let _alone = crate::state::alone();
+        let (block, other) = (Block::default(), Block::default());
+        for _ in 0..12 {
+            lost(&block);
+        }
+        assert!(!block.looks.is_new() && other.looks.is_new());
+        assert!(!block.looks.admits(|| 0) && !OVERALL.admits(|| 0));
+        assert!(OVERALL.admits(|| 0), "a block that has its own account does not fill that of all");
+        gained(&other, 1 << 20);
+        assert!(other.looks.admits(|| 0) && OVERALL.admits(|| 0) && !block.looks.admits(|| 0));
+    }
+}
