@@ -17,13 +17,10 @@ use crate::descriptor::{
 };
 use crate::error::ArenaError;
 use crate::free_regions::FreeRegions;
-use crate::handle::{GRANULE, Handle};
+use crate::handle::{Handle, MAX_BYTES, NARROW_BYTES};
 use crate::prefaulter::Prefaulter;
 use crate::stats::ArenaStats;
-use crate::superblock::{MAGIC, Superblock, VERSION};
-
-/// Bytes that handles can name.
-const MAX_BYTES: u64 = (1 << 32) * GRANULE as u64;
+use crate::superblock::{MAGIC, Superblock, VERSION, VERSION_WIDE};
 
 /// Bytes at the start of each chunk that hold its descriptors; in the first chunk the superblock lies there, too.
 const META_BYTES: usize = META_PAGES as usize * PAGE_SIZE;
@@ -31,7 +28,7 @@ const META_BYTES: usize = META_PAGES as usize * PAGE_SIZE;
 /// Settings of a new arena.
 #[derive(Clone, Copy, Debug)]
 pub struct ArenaConfig {
-    /// Most bytes to span, at most 64 GiB. Only addresses are claimed at once, no memory.
+    /// Most bytes to span, at most 1 TiB. Only addresses are claimed at once, and tables of less than a thousandth of that.
     pub max_bytes: u64,
     /// Most memory for pre-images of a snapshot, in bytes.
     pub budget_bytes: usize,
@@ -39,7 +36,7 @@ pub struct ArenaConfig {
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { max_bytes: MAX_BYTES, budget_bytes: WriteBarrierConfig::default().budget_bytes }
+        Self { max_bytes: NARROW_BYTES, budget_bytes: WriteBarrierConfig::default().budget_bytes }
     }
 }
 
@@ -116,8 +113,11 @@ impl Arena {
         if superblock.magic != MAGIC {
             return bad("its first bytes are not an arena's".into());
         }
-        if superblock.version != VERSION {
-            return bad(format!("layout version {}, this program reads {VERSION}", superblock.version));
+        if !(VERSION..=VERSION_WIDE).contains(&superblock.version) {
+            return bad(format!(
+                "layout version {}, this program reads {VERSION} to {VERSION_WIDE}",
+                superblock.version
+            ));
         }
         let reach = superblock.page_count as usize * PAGE_SIZE;
         if superblock.page_count < META_PAGES || reach > committed_bytes {
@@ -314,12 +314,12 @@ impl Arena {
 
     /// The owner's root object; null in a new arena.
     pub fn root(&self) -> Handle {
-        self.superblock().root
+        self.superblock().root()
     }
 
     /// Sets the owner's root object.
     pub fn set_root(&mut self, root: Handle) {
-        self.superblock_mut().root = root;
+        self.superblock_mut().set_root(root);
     }
 
     /// Fixes the arena's content as it is now; see [`WriteBarrier::cut`]. Constant time.
@@ -338,6 +338,13 @@ impl Arena {
     pub fn cut_changes(&mut self) -> Result<Snapshot, ArenaError> {
         let pages = self.superblock().page_count;
         Ok(self.barrier.cut_changes(pages)?)
+    }
+
+    /// Whether objects may get handles of more than 32 bits. That doesn't change for as long as the arena is open; an arena that
+    /// has such objects is only opened as one that may.
+    #[inline]
+    pub fn may_be_wide(&self) -> bool {
+        self.max_bytes as u64 > NARROW_BYTES
     }
 
     /// Whether memory stays mapped from a file, as that of a clone.

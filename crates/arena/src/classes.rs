@@ -83,6 +83,7 @@ const SLAB_PAGES: [u8; CLASSES] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handle::ALIGNED_MIN;
 
     #[test]
     fn every_size_gets_the_smallest_slot_that_holds_it() {
@@ -95,6 +96,13 @@ mod tests {
             }
         }
         assert_eq!(SizeClass::of(SLAB_MAX), SizeClass(CLASSES as u8 - 1));
+    }
+
+    #[test]
+    fn slots_of_some_size_lie_at_multiples_of_256() {
+        // Slabs begin at a page, and so do large objects.
+        assert!((ALIGNED_MIN..=SLAB_MAX).all(|bytes| SizeClass::of(bytes).size().is_multiple_of(256)));
+        assert!(!SizeClass::of(ALIGNED_MIN - 129).size().is_multiple_of(256));
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl FreeRegions {
         self.set(pages.start / REGION_PAGES..pages.end.div_ceil(REGION_PAGES), false);
     }
 
-    /// Takes out one region. At most one look at each word of a table of 4 KiB (an arena of 64 GiB).
+    /// Takes out one region. At most one look at each word of a table of 64 KiB (an arena of 1 TiB).
     pub(crate) fn take(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;

@@ -1,6 +1,6 @@
 //! Position-independent memory behind a write barrier.
 //!
-//! An [`Arena`] is one range of addresses, up to 64 GiB, in which everything is named by [`Handle`]s: offsets in
+//! An [`Arena`] is one range of addresses, up to 1 TiB, in which everything is named by [`Handle`]s: offsets in
 //! granules of 16 bytes. Its bytes mean the same wherever they are mapped, so an image of them *is* the data. Objects are
 //! plain data (`zerocopy`), every access is bounds-checked, and the only way to `&mut` passes the barrier of
 //! `quire-snapshot`, so a snapshot can be cut at any time.
@@ -28,5 +28,5 @@ mod superblock;
 
 pub use arena::{Arena, ArenaConfig};
 pub use error::ArenaError;
-pub use handle::{GRANULE, Handle};
+pub use handle::{ALIGNED_MIN, GRANULE, Handle, MAX_BYTES, NARROW_BYTES};
 pub use stats::ArenaStats;

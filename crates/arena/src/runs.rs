@@ -177,7 +177,7 @@ impl Arena {
         let count = pages as usize * size_of::<PageDescriptor>() / PAGE_SIZE;
         let meta = top / CHUNK_PAGES * CHUNK_PAGES + first as u32;
         self.barrier.mark_present(meta..meta + count as u32);
-        self.superblock_mut().page_count = end;
+        self.superblock_mut().reach(end);
         self.released_pages += u64::from(pages);
         self.give_run(top, pages)?;
         // Nothing there is backed yet.
@@ -188,7 +188,7 @@ impl Arena {
     /// Makes room for the descriptors of a new chunk; returns its first page for data.
     fn start_chunk(&mut self, top: u32) -> Result<u32, ArenaError> {
         self.commit(top + META_PAGES, META_PAGES)?;
-        self.superblock_mut().page_count = top + META_PAGES;
+        self.superblock_mut().reach(top + META_PAGES);
         Ok(top + META_PAGES)
     }
 

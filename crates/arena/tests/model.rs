@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use quire_arena::{Arena, ArenaConfig, ArenaError, GRANULE, Handle};
+use quire_arena::{ALIGNED_MIN, Arena, ArenaConfig, ArenaError, GRANULE, Handle};
 use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
 use quire_sys::mem::Reservation;
 
@@ -111,8 +111,8 @@ proptest! {
                     && let Ok(bytes) = broken.bytes_mut(handle, 0, size) { bytes.fill(value) },
                 Step::Free(at) => { let _ = broken.free(handles[at % handles.len()]); }
                 Step::Rewrite(at, _) => {
-                    let _ = broken.free(Handle::from_raw(at as u32));
-                    let _ = broken.usable_size(Handle::from_raw(at as u32));
+                    let _ = broken.free(Handle::from_raw(at as u64));
+                    let _ = broken.usable_size(Handle::from_raw(at as u64));
                     let _ = broken.trim(2);
                 }
             }
@@ -150,7 +150,11 @@ fn image(arena: &mut Arena) -> Image {
 }
 
 fn reopen(image: &Image) -> Result<Arena, ArenaError> {
-    let memory = Arc::new(Reservation::new(512 << 20)?);
+    reopen_within(image, 512 << 20)
+}
+
+fn reopen_within(image: &Image, max_bytes: usize) -> Result<Arena, ArenaError> {
+    let memory = Arc::new(Reservation::new(max_bytes)?);
     let committed = image.page_count as usize * PAGE_SIZE;
     memory.commit(0..committed)?;
     let mut barrier = WriteBarrier::new(Arc::clone(&memory), WriteBarrierConfig::default())?;
@@ -212,7 +216,7 @@ fn handles_that_name_nothing_are_refused() {
     assert!(arena.bytes(Handle::NULL, 0, 1).is_err());
     assert!(arena.bytes(handle, 0, usize::MAX).is_err());
     assert!(arena.bytes(handle, usize::MAX, 1).is_err());
-    assert!(arena.get::<[u8; 64]>(Handle::from_raw(u32::MAX)).is_err());
+    assert!(arena.get::<[u8; 64]>(Handle::from_raw(u64::MAX)).is_err());
     assert!(arena.free(Handle::from_raw(handle.raw() + 1)).is_err(), "not a slot's start");
     assert!(arena.free(Handle::from_raw(1)).is_err(), "metadata");
     arena.free(handle).unwrap();
@@ -248,4 +252,77 @@ fn objects_beyond_the_first_chunk_work() {
     arena.free(first).unwrap();
     arena.free(second).unwrap();
     assert!(holds(&arena, small, 64, 5));
+}
+
+/// An arena that is full up to 64 GiB and beyond, of objects that were never touched.
+fn wide_arena() -> (Arena, Vec<Handle>) {
+    let mut arena = Arena::create(ArenaConfig { max_bytes: 256 << 30, budget_bytes: 1 << 20 }).unwrap();
+    let mut hoard = Vec::new();
+    while hoard.last().is_none_or(|last: &Handle| last.is_narrow()) {
+        hoard.push(arena.alloc((1 << 30) - (4 << 20)).unwrap());
+    }
+    (arena, hoard)
+}
+
+#[test]
+fn objects_beyond_64_gib_are_named_kept_and_freed() {
+    let (mut arena, hoard) = wide_arena();
+    let sizes = [1, 16, 100, 4097, 20_000, 40_000, 3 << 20];
+    let handles: Vec<Handle> = (0..200)
+        .map(|at| {
+            let len = sizes[at % sizes.len()];
+            let handle = arena.alloc(len).unwrap();
+            fill(&mut arena, handle, len, at as u8);
+            handle
+        })
+        .collect();
+    assert!(handles.iter().all(|handle| !handle.is_narrow() && handle.raw() as usize * GRANULE > 64 << 30));
+    assert!(handles.iter().zip(sizes.iter().cycle()).all(|(handle, &len)| len < ALIGNED_MIN || handle.is_aligned()));
+    for (at, &handle) in handles.iter().enumerate() {
+        assert!(holds(&arena, handle, sizes[at % sizes.len()], at as u8));
+        arena.free(handle).unwrap();
+    }
+    let committed = arena.stats().committed_bytes;
+    hoard.iter().for_each(|&handle| arena.free(handle).unwrap());
+    assert_eq!(arena.stats().allocated_bytes, 0);
+    for _ in &hoard {
+        arena.alloc((1 << 30) - (4 << 20)).unwrap();
+    }
+    assert_eq!(arena.stats().committed_bytes, committed, "what is free below is used again");
+}
+
+#[test]
+fn an_image_of_what_lies_beyond_64_gib_has_no_pages_for_what_is_free_below() {
+    let (mut arena, hoard) = wide_arena();
+    let handles: Vec<Handle> = (0..1000).map(|_| arena.alloc(900).unwrap()).collect();
+    for (at, &handle) in handles.iter().enumerate() {
+        fill(&mut arena, handle, 900, at as u8);
+    }
+    arena.set_root(handles[7]);
+    hoard.into_iter().for_each(|handle| arena.free(handle).unwrap());
+    while arena.trim(1024) > 0 {}
+    let image = image(&mut arena);
+    assert!(image.page_count > 64 << 18);
+    // Those of descriptors are there: 4 MiB for each GiB.
+    assert!(image.pages.len() < 70_000, "{} pages", image.pages.len());
+    assert!(matches!(reopen_within(&image, 64 << 30), Err(ArenaError::System(_) | ArenaError::BadSuperblock { .. })));
+    let mut second = reopen_within(&image, 128 << 30).unwrap();
+    assert_eq!(second.root(), handles[7]);
+    for (at, &handle) in handles.iter().enumerate() {
+        assert!(holds(&second, handle, 900, at as u8));
+    }
+    second.free(handles[3]).unwrap();
+    assert!(second.may_be_wide() && second.alloc(30 << 20).is_ok());
+}
+
+#[test]
+fn an_arena_has_the_version_of_how_far_it_has_reached() {
+    let version = |arena: &mut Arena| image(arena).pages[&0][8];
+    let mut small = Arena::create(ArenaConfig { max_bytes: 256 << 30, budget_bytes: 1 << 20 }).unwrap();
+    small.alloc(100).unwrap();
+    assert_eq!(version(&mut small), 1);
+    let (mut large, hoard) = wide_arena();
+    hoard.into_iter().for_each(|handle| large.free(handle).unwrap());
+    while large.trim(1024) > 0 {}
+    assert_eq!(version(&mut large), 2);
 }

@@ -34,8 +34,8 @@ pub const VERSION_COMPRESSED: u32 = 3;
 pub const DATA_OFFSET: u64 = REGION_SIZE as u64;
 /// Most deltas that an image says it has replaced.
 pub const MAX_REPLACED: usize = 128;
-/// Most pages of an image: 64 GiB, what handles can name.
-pub const MAX_PAGES: u32 = 1 << 24;
+/// Most pages of an image: 1 TiB, what handles can name.
+pub const MAX_PAGES: u32 = 1 << 28;
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
 

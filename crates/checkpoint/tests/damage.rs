@@ -265,7 +265,7 @@ fn hostile_headers_with_right_checksums_are_refused() {
         (|header| header.page_bytes = 0.into(), 12, "pages of 0 bytes"),
         (|header| header.region_bytes = 4096.into(), 16, "regions of 4096 bytes"),
         (|header| header.flags = 1.into(), 20, "unknown flags 0x1"),
-        (|header| header.page_count = (MAX_PAGES + 1).into(), 44, "16777217 pages"),
+        (|header| header.page_count = (MAX_PAGES + 1).into(), 44, "268435457 pages"),
         (|header| header.page_count = u32::MAX.into(), 44, "4294967295 pages"),
         (|header| header.data_offset = 0.into(), 48, "data at 0"),
         (|header| header.data_offset = u64::MAX.into(), 48, "data at 18446744073709551615"),
@@ -273,7 +273,7 @@ fn hostile_headers_with_right_checksums_are_refused() {
         (|header| header.unused[2935] = 0x80, 4087, "an unused byte isn't zero"),
         // Sound in themselves, but the file has another length.
         (|header| header.page_count = 0.into(), 2_101_248, "2269184 bytes instead of 2101248"),
-        (|header| header.page_count = MAX_PAGES.into(), 2_269_184, "2269184 bytes instead of 68"),
+        (|header| header.page_count = MAX_PAGES.into(), 2_269_184, "2269184 bytes instead of 1099"),
     ];
     for (change, offset, text) in changes {
         let bytes = resealed(change);
@@ -377,12 +377,12 @@ fn a_sparse_image_of_the_largest_size_is_opened_at_no_cost() {
     use std::os::unix::fs::FileExt;
     file.write_all_at(header.as_bytes(), 0).unwrap();
     if let Err(error) = file.write_all_at(footer.as_bytes(), layout.footer_offset()) {
-        return quire_sys::testing::skipped(format!("a file of 64 GiB cannot be had here: {error}"));
+        return quire_sys::testing::skipped(format!("a file of 1 TiB cannot be had here: {error}"));
     }
     let disk = DiskDirectory::new(folder.path());
     let image = Image::open(&disk, NAME).unwrap();
     assert_eq!(image.info().file_bytes, file.metadata().unwrap().len());
     assert!(image.verify(|_, _| {}).unwrap().damage.is_empty());
-    let Err(error) = load(&image, &options(), |_, _| {}) else { panic!("64 GiB were loaded") };
+    let Err(error) = load(&image, &options(), |_, _| {}) else { panic!("1 TiB was loaded") };
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
 }

@@ -190,7 +190,7 @@ fn settings_come_from_file_then_environment_then_flags() {
 
 /// What is said of more memory than an arena can have.
 const MUCH_MEMORY: &str =
-    "directive 'maxmemory' with value '100000gb': argument must be at most 64gb, where an arena ends";
+    "directive 'maxmemory' with value '100000gb': argument must be at most 1024gb, where an arena ends";
 
 #[test]
 fn what_cannot_work_is_said_in_a_line() {

@@ -18,6 +18,7 @@ pub fn place(config: &Config) -> ImageLocation {
 /// Settings of the store, as the configuration has them.
 pub(crate) fn settings(config: &Config) -> StoreConfig {
     StoreConfig {
+        max_memory_bytes: arena_bytes(config.maxmemory.limit_bytes),
         budget_bytes: config.checkpoint_budget_bytes as usize,
         limits: config.limits,
         databases: config.databases,
@@ -25,6 +26,16 @@ pub(crate) fn settings(config: &Config) -> StoreConfig {
         max_deltas: max_deltas(config),
         compression: config.checkpoint_compression,
         ..StoreConfig::default()
+    }
+}
+
+/// What the arena may span, which is fixed from the start on: the usual, and twice what may be needed where that is more, since memory that
+/// is given back to the system goes on having addresses.
+fn arena_bytes(limit_bytes: u64) -> u64 {
+    let machine_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
+    match limit_bytes.max(machine_bytes) {
+        0..=StoreConfig::USUAL_MEMORY_BYTES => StoreConfig::USUAL_MEMORY_BYTES,
+        wanted => wanted.saturating_mul(2).min(StoreConfig::MAX_MEMORY_BYTES),
     }
 }
 
@@ -180,5 +191,18 @@ pub(crate) fn restored(report: &RestoreReport) -> RestoreSummary {
         full_us,
         clone_of: None,
         image: report.image,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arena_has_addresses_for_twice_of_what_may_be_needed() {
+        assert!(arena_bytes(0) >= StoreConfig::USUAL_MEMORY_BYTES);
+        assert_eq!(arena_bytes(64 << 30), arena_bytes(0));
+        assert!((600 << 30..=StoreConfig::MAX_MEMORY_BYTES).contains(&arena_bytes(300 << 30)));
+        assert_eq!(arena_bytes(1 << 40), StoreConfig::MAX_MEMORY_BYTES);
     }
 }

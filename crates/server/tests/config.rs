@@ -62,7 +62,7 @@ fn settings_change_together_or_not_at_all() {
         ("CONFIG SET timeout 8 maxmemory 1q", failed("maxmemory", "argument must be a memory value")),
         (
             "CONFIG SET timeout 8 maxmemory 100000gb",
-            failed("maxmemory", "argument must be at most 64gb, where an arena ends"),
+            failed("maxmemory", "argument must be at most 1024gb, where an arena ends"),
         ),
         ("CONFIG SET timeout 8 nosuch 1", "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".into()),
         ("CONFIG SET timeout", "ERR wrong number of arguments for 'config|set' command".into()),
@@ -177,10 +177,14 @@ fn maxmemory_refuses_what_needs_more() {
     assert_eq!((client.text("GET a"), client.call("DEL a")), ("1".into(), Value::Int(1)));
     client.text("CONFIG SET maxmemory 0");
     assert_eq!(client.text("SET b 1"), "OK");
-    // The most that an arena can hold, and a byte more.
-    assert_eq!(client.text("CONFIG SET maxmemory 64gb"), "OK");
-    assert!(client.text("CONFIG SET maxmemory 68719476737").ends_with("at most 64gb, where an arena ends"));
-    assert_eq!(get(&mut client, "maxmemory"), "68719476736");
+    // The most that this arena can hold, and a byte more.
+    let most: u64 = client.info("arena_max_bytes").parse().unwrap();
+    assert!(most >= 64 << 30);
+    assert_eq!(client.text(&format!("CONFIG SET maxmemory {most}")), "OK");
+    let refused = client.text(&format!("CONFIG SET maxmemory {}", most + 1));
+    assert!(refused.contains(&format!("the arena has at most {most} bytes")), "{refused}");
+    assert!(client.text("CONFIG SET maxmemory 1025gb").ends_with("at most 1024gb, where an arena ends"));
+    assert_eq!(get(&mut client, "maxmemory"), most.to_string());
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::limits::EncodingLimits;
 /// Settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Most bytes that the arena may span, at most 64 GiB.
+    /// Most bytes that the arena may span, at most [`StoreConfig::MAX_MEMORY_BYTES`]. Beyond [`StoreConfig::USUAL_MEMORY_BYTES`] nodes of sorted sets are a
+    /// sixteenth larger.
     pub max_memory_bytes: u64,
     /// Most memory for pre-images of a snapshot, in bytes.
     pub budget_bytes: usize,
@@ -24,4 +25,11 @@ pub struct StoreConfig {
     /// What the hashes of a new store's tables and all that commands draw by chance follow from: for tests that must go alike each
     /// time. `None`, which any store needs that outsiders fill, has it from the system: who knows it can make keys that collide.
     pub seed: Option<u64>,
+}
+
+impl StoreConfig {
+    /// What an arena may span at most: what handles can name.
+    pub const MAX_MEMORY_BYTES: u64 = quire_arena::MAX_BYTES;
+    /// What it spans if nothing else is asked for: what handles of 32 bits can name.
+    pub const USUAL_MEMORY_BYTES: u64 = quire_arena::NARROW_BYTES;
 }

@@ -122,7 +122,7 @@ fn a_place_beside_the_keys_that_is_none_is_an_error() {
     // The object and the length of the attachment.
     for offset in [1328, 1332] {
         let mut damaged = image.clone();
-        let page = damaged.pages.iter_mut().find(|(page, _)| *page == root.raw() / (PAGE_SIZE / 16) as u32).unwrap();
+        let page = damaged.pages.iter_mut().find(|(page, _)| *page == root.low() / (PAGE_SIZE / 16) as u32).unwrap();
         let at = root.raw() as usize * 16 % PAGE_SIZE + offset;
         page.1[at + 2] ^= 0x7f;
         let mut store = open(&damaged).unwrap();
@@ -135,7 +135,7 @@ fn a_place_beside_the_keys_that_is_none_is_an_error() {
 fn foreign_content_is_refused() {
     let mut store = varied();
     let root = store.arena().root();
-    let root_page = root.raw() / (PAGE_SIZE / 16) as u32;
+    let root_page = root.low() / (PAGE_SIZE / 16) as u32;
     let image = image_of(&mut store);
     for (offset, what) in [(0, "magic"), (8, "version"), (12, "databases"), (40 + 24, "level")] {
         let mut damaged = image.clone();
@@ -550,7 +550,7 @@ proptest! {
     fn damage_while_running_gives_errors(hits in prop::collection::vec((0u32..150_000, any::<u8>()), 1..300)) {
         let mut store = IMAGE.with(|image| open(image).unwrap());
         for (place, byte) in hits {
-            let handle = quire_arena::Handle::from_raw((1024 * PAGE_SIZE / 16) as u32 + place / 4);
+            let handle = quire_arena::Handle::from_raw((1024 * PAGE_SIZE / 16) as u64 + u64::from(place / 4));
             if let Ok(bytes) = store.arena_mut().bytes_mut(handle, (place % 16) as usize, 1) {
                 bytes[0] = byte;
             }

@@ -66,6 +66,7 @@ pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     check_dir(&mut config, &changed)?;
     check_files(&config, &changed)?;
+    check_memory(ctx, &config, &changed)?;
     check_log(ctx, &config, &changed)?;
     let tls = new_tls(&config, &changed)?;
     let image_lock = lock_image(ctx, &config)?;
@@ -189,6 +190,21 @@ fn check_files(config: &Config, changed: &[&str]) -> Result<(), CmdError> {
         files.saturating_sub(FILES_BESIDES)
     );
     Err(refused("maxclients", &reason))
+}
+
+/// No limit is set that the arena can't reach, so that keys are evicted before it is full.
+fn check_memory(ctx: &Ctx<'_>, config: &Config, changed: &[&str]) -> Result<(), CmdError> {
+    // While data is loaded there is another arena, whose size says nothing.
+    if !changed.contains(&"maxmemory") || ctx.server.steps.loading.is_some() {
+        return Ok(());
+    }
+    let most_bytes = ctx.store.arena().stats().max_bytes;
+    if config.maxmemory.limit_bytes <= most_bytes {
+        return Ok(());
+    }
+    let reason =
+        format!("the arena has at most {most_bytes} bytes since the start; set it in the file, and start again");
+    Err(refused("maxmemory", &reason))
 }
 
 /// Image and log belong together, so neither moves away from the other.

@@ -3,15 +3,13 @@
 
 use std::borrow::Cow;
 
-use quire_store::{AccessCounting, EvictionOrder, EvictionPolicy};
+use quire_store::{AccessCounting, EvictionOrder, EvictionPolicy, StoreConfig};
 
 use super::Config;
 use super::directive::{Directive, Setting, directive};
 use super::value::{self, RejectReason};
 
 const MUTABLE: bool = true;
-/// Most data that an arena holds.
-const MOST_DATA_BYTES: u64 = 64 << 30;
 const MAX_INT: i64 = i32::MAX as i64;
 
 /// The limit, and which keys go.
@@ -82,12 +80,13 @@ pub(super) static DIRECTIVES: &[Directive] = &[
         "0",
         MUTABLE,
         "Bytes of data, and of what clients hold, beyond which keys are evicted or writes that need memory are refused; at most \
-         64gb, where an arena ends, which 0 means, too.",
+         1024gb. 0 means no limit but the arena's, which is made at the start: of 64gb; of twice `maxmemory`, or twice the \
+         machine's memory, where one of them is more than 64gb.",
         |c| c.maxmemory.limit_bytes.to_string(),
         |c, v| {
             let bytes = value::memory(v, 0, u64::MAX)?;
-            if bytes > MOST_DATA_BYTES {
-                return Err("argument must be at most 64gb, where an arena ends".into());
+            if bytes > StoreConfig::MAX_MEMORY_BYTES {
+                return Err("argument must be at most 1024gb, where an arena ends".into());
             }
             c.maxmemory.limit_bytes = bytes;
             Ok(())

@@ -21,18 +21,63 @@ pub(crate) type FreeStep =
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct ReclaimRoot {
-    /// First node of the list.
-    pub(crate) first: Handle,
-    /// Nodes in it.
-    pub(crate) nodes: u32,
+    first_low: u32,
+    /// Nodes in the list: 28 bits. Above them, what the first node's handle has above 32.
+    nodes_and_high: u32,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Node {
-    next: Handle,
-    what: u32,
+    next_low: u32,
+    /// What kind of structure it is: 28 bits. Above them, what the next node's handle has above 32.
+    what_and_high: u32,
     remains: ReclaimState,
+}
+
+/// Where the upper bits of a handle begin in a word that has something else below.
+const HIGH_SHIFT: u32 = 28;
+const BELOW_HIGH: u32 = (1 << HIGH_SHIFT) - 1;
+
+/// A handle's lower bits, and the word of its upper bits and something else, which counts no further than they leave room for.
+fn split(handle: Handle, below: u32) -> (u32, u32) {
+    (handle.low(), u32::from(handle.high()) << HIGH_SHIFT | below.min(BELOW_HIGH))
+}
+
+fn joined(low: u32, word: u32) -> Handle {
+    Handle::from_parts(low, (word >> HIGH_SHIFT) as u8)
+}
+
+impl ReclaimRoot {
+    fn new(first: Handle, nodes: u32) -> ReclaimRoot {
+        let (first_low, nodes_and_high) = split(first, nodes);
+        ReclaimRoot { first_low, nodes_and_high }
+    }
+
+    /// First node of the list.
+    fn first(&self) -> Handle {
+        joined(self.first_low, self.nodes_and_high)
+    }
+
+    /// Nodes in it.
+    fn nodes(&self) -> u32 {
+        self.nodes_and_high & BELOW_HIGH
+    }
+}
+
+impl Node {
+    fn new(next: Handle, what: u32, remains: ReclaimState) -> Node {
+        let (next_low, what_and_high) = split(next, what);
+        Node { next_low, what_and_high, remains }
+    }
+
+    fn next(&self) -> Handle {
+        joined(self.next_low, self.what_and_high)
+    }
+
+    fn what(&self) -> u32 {
+        self.what_and_high & BELOW_HIGH
+    }
 }
 
 /// The list of structures that are on their way out.
@@ -54,12 +99,12 @@ impl Reclaim {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.root.first.is_null()
+        self.root.first().is_null()
     }
 
     /// Structures that wait to be freed.
     pub(crate) fn nodes(&self) -> u32 {
-        self.root.nodes
+        self.root.nodes()
     }
 }
 
@@ -100,18 +145,18 @@ impl Heap {
 
     /// Makes the list what it was before [`Heap::list_for_image`].
     pub(crate) fn set_list(&mut self, root: ReclaimRoot) -> Result<()> {
-        self.set_reclaim_root(root.first, root.nodes)
+        self.set_reclaim_root(root.first(), root.nodes())
     }
 
     fn enlist(&mut self, node: Handle, what: u32, remains: ReclaimState) -> Result<()> {
-        let ReclaimRoot { first, nodes } = self.reclaim.root;
-        *self.arena.get_mut::<Node>(node)? = Node { next: first, what, remains };
-        self.set_reclaim_root(node, nodes.saturating_add(1))
+        let listed = self.reclaim.root;
+        *self.arena.get_mut::<Node>(node)? = Node::new(listed.first(), what, remains);
+        self.set_reclaim_root(node, listed.nodes().saturating_add(1))
     }
 
     /// Written through at once: an allocation anywhere in a command may free.
     fn set_reclaim_root(&mut self, first: Handle, nodes: u32) -> Result<()> {
-        self.reclaim.root = ReclaimRoot { first, nodes };
+        self.reclaim.root = ReclaimRoot::new(first, nodes);
         let (object, offset) = self.reclaim.root_at;
         let bytes = self.arena.bytes_mut(object, offset, size_of::<ReclaimRoot>())?;
         bytes.copy_from_slice(self.reclaim.root.as_bytes());
@@ -122,10 +167,11 @@ impl Heap {
     pub(crate) fn free_step(&mut self, budget: usize) -> Result<usize> {
         let mut done = 0;
         while done < budget && !self.reclaim.is_empty() {
-            let ReclaimRoot { first: handle, nodes } = self.reclaim.root;
-            let Node { next, what, mut remains } = *self.arena.get::<Node>(handle)?;
+            let handle = self.reclaim.root.first();
+            let node = *self.arena.get::<Node>(handle)?;
+            let (what, mut remains) = (node.what(), node.remains);
             // Off the list while it is worked on: its items may bring new nodes, and a damaged one shall not return.
-            self.set_reclaim_root(next, nodes.saturating_sub(1))?;
+            self.set_reclaim_root(node.next(), self.reclaim.root.nodes().saturating_sub(1))?;
             let mut finished = false;
             while done < budget && !finished {
                 let (freed, last) = (self.reclaim.free_step)(self, what, &mut remains, budget - done)?;

@@ -31,7 +31,7 @@ pub fn set(keyspace: &mut Keyspace, bytes: &[u8]) -> Result<()> {
     }
     let mut new = External::default();
     if !bytes.is_empty() {
-        new = External { object: keyspace.heap.alloc(bytes.len())?, size: bytes.len() as u32 };
+        new = External { object: keyspace.heap.alloc_external(bytes.len())?, size: bytes.len() as u32 };
         keyspace.heap.arena.bytes_mut(new.object, 0, bytes.len())?.copy_from_slice(bytes);
     }
     root::set_attachment(&mut keyspace.heap.arena, keyspace.root, new)?;

@@ -17,6 +17,7 @@ use crate::keyspace::entry::{
 };
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
 use crate::table::Hash;
+use crate::table::bucket::Tag;
 
 /// What an entry is to be like.
 #[derive(Clone, Copy, Debug)]
@@ -104,10 +105,11 @@ pub(super) fn allocate_as(
     if let Some(at_ms) = layout.expiry {
         bytes[HEADER_BYTES..][..EXPIRY_BYTES].copy_from_slice(&at_ms.to_ne_bytes());
     }
-    let key = key_object.as_ref().map_or(key, |object| object.as_bytes());
+    let key_reference = key_object.map(External::to_bytes);
+    let key = key_reference.as_ref().map_or(key, |bytes| bytes.as_slice());
     bytes[entry.key_offset()..][..key_room].copy_from_slice(key);
     if let Some(object) = value_object {
-        bytes[entry.value_offset()..][..External::BYTES].copy_from_slice(object.as_bytes());
+        bytes[entry.value_offset()..][..External::BYTES].copy_from_slice(&object.to_bytes());
     }
     Ok(entry)
 }
@@ -128,7 +130,7 @@ pub(super) fn allocate_around(
     entry.header.flags |= EXTERNAL;
     let bytes = keyspace.heap.arena.bytes_mut(entry.handle, 0, offset + External::BYTES)?;
     bytes[..HEADER_BYTES].copy_from_slice(entry.header.as_bytes());
-    bytes[offset..].copy_from_slice(object.as_bytes());
+    bytes[offset..].copy_from_slice(&object.to_bytes());
     Ok(entry)
 }
 
@@ -317,7 +319,7 @@ fn relocate(
     let (from, from_offset) = entry.value_place(&keyspace.heap.arena)?;
     if let Some(object) = external {
         let offset = new.value_offset();
-        keyspace.heap.arena.bytes_mut(handle, offset, External::BYTES)?.copy_from_slice(object.as_bytes());
+        keyspace.heap.arena.bytes_mut(handle, offset, External::BYTES)?.copy_from_slice(&object.to_bytes());
     }
     if !stays {
         let (to, to_offset) = new.value_place(&keyspace.heap.arena)?;
@@ -383,7 +385,7 @@ fn index_expiry(
 
 /// The index finds entries by handle, so any tag will do; the tag still has to be one.
 pub(crate) fn index_hash(low: u32) -> Hash {
-    Hash { low, tag: 1 }
+    Hash { low, tag: Tag::of(1) }
 }
 
 /// Refuses a string that is longer than any may be.

@@ -218,7 +218,7 @@ mod tests {
         let mut pool = CandidatePool::default();
         for number in 1..=40u32 {
             let rank = u64::from(number * 7 % 41);
-            pool.offer(Candidate { db: 0, hash: number, handle: Handle::from_raw(number), rank });
+            pool.offer(Candidate { db: 0, hash: number, handle: Handle::from_raw(number.into()), rank });
         }
         let ranks: Vec<u64> = pool.best.iter().map(|candidate| candidate.rank).collect();
         assert_eq!(ranks, (25..=40).collect::<Vec<u64>>());

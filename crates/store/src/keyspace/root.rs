@@ -43,8 +43,8 @@ struct Root {
     dbs: [DbRoot; DATABASES],
     /// The last record of the write-ahead log whose effect is in the data, as of the last cut.
     log_position: u64,
-    /// What lies beside the keys.
-    attachment: External,
+    /// What lies beside the keys: an [`External`].
+    attachment: [u8; External::BYTES],
 }
 
 const VERSION_OFFSET: usize = 8;
@@ -122,7 +122,7 @@ pub(crate) fn set_log_position(arena: &mut Arena, root: Handle, position: u64) -
 /// Where the bytes are that lie beside the keys; the null handle if there are none.
 pub(crate) fn attachment(arena: &Arena, root: Handle) -> Result<External> {
     let now = arena.get::<Root>(root)?;
-    Ok(if now.version < VERSION { External::default() } else { now.attachment })
+    Ok(if now.version < VERSION { External::default() } else { External::from_bytes(now.attachment) })
 }
 
 /// Writes through where the bytes are that lie beside the keys.
@@ -130,7 +130,7 @@ pub(crate) fn set_attachment(arena: &mut Arena, root: Handle, attachment: Extern
     if arena.get::<Root>(root)?.version == FIRST_VERSION {
         set_log_position(arena, root, 0)?;
     }
-    arena.bytes_mut(root, ATTACHMENT_OFFSET, External::BYTES)?.copy_from_slice(attachment.as_bytes());
+    arena.bytes_mut(root, ATTACHMENT_OFFSET, External::BYTES)?.copy_from_slice(&attachment.to_bytes());
     arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&VERSION.to_ne_bytes());
     Ok(())
 }
@@ -174,7 +174,7 @@ mod tests {
         let root = arena.get_mut::<Root>(handle).unwrap();
         root.version = FIRST_VERSION;
         // What lies behind an object of the first version is anything.
-        (root.log_position, root.attachment) = (7, External { object: handle, size: 9 });
+        (root.log_position, root.attachment) = (7, External { object: handle, size: 9 }.to_bytes());
         assert_eq!(attachment(&arena, handle).unwrap(), External::default());
         let bytes = External { object: handle, size: 5 };
         set_attachment(&mut arena, handle, bytes).unwrap();

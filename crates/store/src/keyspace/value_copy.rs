@@ -11,6 +11,7 @@ use crate::error::{Result, StoreError};
 use crate::heap::{External, Heap};
 use crate::keyspace::entry::Entry;
 use crate::keyspace::ops::{CopyStepOf, Ops};
+use crate::table::bucket::Tag;
 use crate::table::copy::{TableCopy, cost};
 use crate::table::reclaim::{self, Items};
 use crate::table::split::TableSplit;
@@ -213,7 +214,7 @@ impl ObjectCopy {
         let target = heap.allocate_external(room)?;
         let mut holder = TableHead::default();
         // A table of one item is never split, so nothing asks the item for its hash.
-        let hash = Hash { low: 0, tag: 1 };
+        let hash = Hash { low: 0, tag: Tag::of(1) };
         if let Err(error) = heap.with_room(|arena| holder.insert(arena, hash, target.object)) {
             heap.arena.free(target.object)?;
             return Err(error);

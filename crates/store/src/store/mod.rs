@@ -79,7 +79,7 @@ impl DerefMut for Store {
 impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig {
-            max_memory_bytes: 64 << 30,
+            max_memory_bytes: StoreConfig::USUAL_MEMORY_BYTES,
             budget_bytes: 64 << 20,
             limits: EncodingLimits::default(),
             databases: 16,

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use quire_arena::{Arena, ArenaConfig, ArenaError};
+use quire_arena::{Arena, ArenaError};
 use quire_checkpoint::{
     BackgroundRestore, ImageChain, ImageError, ImageIdentity, ImageInfo, LoadedImage, MappedImage, RestoreOptions,
     remove_stale,
@@ -254,7 +254,7 @@ impl Brought {
 /// What a store may take, and what it accepts.
 pub(super) fn restore_options(config: &StoreConfig, accept_damaged: bool) -> RestoreOptions {
     RestoreOptions {
-        max_bytes: config.max_memory_bytes.min(ArenaConfig::default().max_bytes),
+        max_bytes: config.max_memory_bytes.min(StoreConfig::MAX_MEMORY_BYTES),
         barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
         accept_damaged,
     }

@@ -289,7 +289,7 @@ impl Store {
         let meta = ImageMeta {
             epoch: self.saves.epoch,
             created_unix_ms: unix_ms(),
-            root: root.raw(),
+            root: root.low(),
             note: note(),
             history: self.dataset,
             chained: self.saves.deltas.max_deltas > 0,

@@ -9,10 +9,14 @@ use quire_arena::{Arena, Handle};
 
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
+use crate::table::bucket::Tag;
 use crate::table::{Hash, TableHead, item_hash};
 
 /// Bytes that weigh as much in a step's budget as an item: to copy so many takes about as long as to make an object.
 pub(crate) const WEIGHT_BYTES: u64 = 1024;
+
+/// How many bytes the copy of an item gets, whose object has so many: no fewer.
+pub(crate) type RoomOf = fn(&Arena, Handle, usize) -> Result<usize>;
 
 /// A copy of a table that is being made.
 #[derive(Debug)]
@@ -24,7 +28,7 @@ pub(crate) struct TableCopy {
     /// …and how many of its items are.
     copied: usize,
     /// Kept for its capacity.
-    batch: Vec<(u16, Handle)>,
+    batch: Vec<(Tag, Handle)>,
     /// Objects of the source whose copies are yet to be linked, and what of the last one is; they lie on a way from the root.
     unlinked: Vec<(Handle, usize)>,
     /// How many objects were found that have to be linked.
@@ -35,13 +39,13 @@ pub(crate) struct TableCopy {
 pub(crate) fn cost(source: &TableHead) -> u64 {
     let items = source.count.saturating_add(source.item_bytes / WEIGHT_BYTES);
     // What is linked is compared with its copy, which takes about as long as copying it did.
-    let links = if source.root.is_null() { 0 } else { items };
+    let links = if source.root().is_null() { 0 } else { items };
     items.saturating_add(links).saturating_add(u64::from(source.buckets()))
 }
 
 impl TableCopy {
     pub(crate) fn new(source: TableHead) -> TableCopy {
-        let unlinked = if source.root.is_null() { Vec::new() } else { vec![(source.root, 0)] };
+        let unlinked = if source.root().is_null() { Vec::new() } else { vec![(source.root(), 0)] };
         TableCopy { source, target: TableHead::default(), bucket: 0, copied: 0, batch: Vec::new(), unlinked, found: 1 }
     }
 
@@ -85,7 +89,7 @@ impl TableCopy {
 
     /// Says from which copy the links lead on.
     pub(crate) fn set_root(&mut self, copy: Handle) {
-        self.target.root = copy;
+        self.target.set_root(copy);
     }
 
     /// The copy of an item; `is_copy` tells it from others of the same hash.
@@ -111,10 +115,15 @@ impl TableCopy {
     /// Goes on until the budget is spent: an item costs one, and one for each KiB; a bucket costs one. Returns what was spent,
     /// which exceeds the budget by the last item at most. What is copied so far is in the target, whether this fails or not.
     pub(crate) fn step(&mut self, heap: &mut Heap, budget: usize) -> Result<usize> {
+        self.step_with_room(heap, budget, |_, _, bytes| Ok(bytes))
+    }
+
+    /// As [`TableCopy::step`], with more room for some of the copies.
+    pub(crate) fn step_with_room(&mut self, heap: &mut Heap, budget: usize, room: RoomOf) -> Result<usize> {
         let mut spent = 0;
         while spent < budget && !self.has_all_items() {
             let mut batch = std::mem::take(&mut self.batch);
-            let done = self.copy_bucket(heap, &mut batch, budget - spent);
+            let done = self.copy_bucket(heap, &mut batch, budget - spent, room);
             self.batch = batch;
             spent += done?;
         }
@@ -125,7 +134,13 @@ impl TableCopy {
     }
 
     /// Copies what is left of the bucket, as far as the budget goes.
-    fn copy_bucket(&mut self, heap: &mut Heap, batch: &mut Vec<(u16, Handle)>, budget: usize) -> Result<usize> {
+    fn copy_bucket(
+        &mut self,
+        heap: &mut Heap,
+        batch: &mut Vec<(Tag, Handle)>,
+        budget: usize,
+        room: RoomOf,
+    ) -> Result<usize> {
         batch.clear();
         for bucket in self.source.chain(&heap.arena, self.bucket)? {
             batch.extend(bucket.read(&heap.arena)?.iter());
@@ -135,7 +150,7 @@ impl TableCopy {
             if spent >= budget {
                 return Ok(spent);
             }
-            spent += 1 + (self.copy_item(heap, tag, item)? / WEIGHT_BYTES) as usize;
+            spent += 1 + (self.copy_item(heap, tag, item, room)? / WEIGHT_BYTES) as usize;
             self.copied += 1;
         }
         (self.bucket, self.copied) = (self.bucket + 1, 0);
@@ -143,13 +158,13 @@ impl TableCopy {
     }
 
     /// Adds a copy of an item to the target; returns its bytes.
-    fn copy_item(&mut self, heap: &mut Heap, tag: u16, item: Handle) -> Result<u64> {
+    fn copy_item(&mut self, heap: &mut Heap, tag: Tag, item: Handle, room: RoomOf) -> Result<u64> {
         if self.target.count >= self.source.count {
             return Err(StoreError::damaged("a table holds more items than it says"));
         }
         let hash = Hash { low: item_hash(&heap.arena, item)?, tag };
         let bytes = heap.arena.usable_size(item)?;
-        let new = heap.alloc(bytes)?;
+        let new = heap.alloc(room(&heap.arena, item, bytes)?)?;
         let added = heap
             .arena
             .copy(item, 0, new, 0, bytes)
@@ -159,7 +174,8 @@ impl TableCopy {
             heap.arena.free(new)?;
             return Err(error);
         }
-        self.target.item_bytes = self.target.item_bytes.saturating_add(bytes as u64);
-        Ok(bytes as u64)
+        let taken = heap.arena.usable_size(new)? as u64;
+        self.target.item_bytes = self.target.item_bytes.saturating_add(taken);
+        Ok(taken)
     }
 }

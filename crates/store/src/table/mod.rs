@@ -17,14 +17,14 @@ use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Result, StoreError};
-use crate::table::bucket::{BUCKET_BYTES, Bucket, SLOTS};
+use crate::table::bucket::{BUCKET_BYTES, Bucket, SLOTS, Tag};
 
 /// Buckets of a whole segment.
 pub(crate) const SEGMENT_BUCKETS: u32 = 64;
 /// A table starts with so many buckets (as a power of two) and never has fewer.
-pub(crate) const MIN_LEVEL: u32 = 2;
-/// 2^28 buckets hold more items than 64 GiB can.
-pub(crate) const MAX_LEVEL: u32 = 28;
+pub(crate) const MIN_LEVEL: u8 = 2;
+/// 2^31 buckets hold more items of a cache line each than 1 TiB can.
+pub(crate) const MAX_LEVEL: u8 = 30;
 /// Longest chain that is followed. Chains grow beyond two or three buckets only while memory lacks for splits.
 const MAX_CHAIN: usize = 4096;
 
@@ -33,18 +33,19 @@ const MAX_CHAIN: usize = 4096;
 pub(crate) struct Hash {
     /// The low half, which also stands in the item: its low bits name the bucket.
     pub(crate) low: u32,
-    /// The top 16 bits, which stand in the bucket; never 0.
-    pub(crate) tag: u16,
+    /// The top 16 bits, or fewer, which stand in the bucket.
+    pub(crate) tag: Tag,
 }
 
 impl From<u64> for Hash {
     #[inline]
     fn from(hash: u64) -> Hash {
-        Hash { low: hash as u32, tag: ((hash >> 48) as u16).max(1) }
+        Hash { low: hash as u32, tag: Tag::of((hash >> 48) as u16) }
     }
 }
 
-/// The head of a table: plain data that its owner keeps in the arena and writes back after a change.
+/// The head of a table: plain data that its owner keeps in the arena and writes back after a change. What the handles have beyond 32 bits
+/// lies beside the level, where zeros were when they had no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct TableHead {
@@ -52,18 +53,19 @@ pub(crate) struct TableHead {
     pub(crate) count: u64,
     /// For the owner's use: bytes of its items.
     pub(crate) item_bytes: u64,
-    /// Segment handles, or null while nothing was ever inserted.
-    pub(crate) directory: Handle,
+    directory_low: u32,
     /// Handles that fit into the directory.
     pub(crate) directory_slots: u32,
     /// Buckets below `split` are addressed by `level + 1` bits, the others by `level`.
-    pub(crate) level: u32,
+    pub(crate) level: u8,
+    directory_high: u8,
+    root_high: u8,
+    unused: u8,
     /// The next bucket to be split.
     pub(crate) split: u32,
     /// Buckets in overflow chains.
     pub(crate) overflow: u32,
-    /// For the owner's use: an item that leads to others of the table, null if each stands alone.
-    pub(crate) root: Handle,
+    root_low: u32,
 }
 
 const _: () = assert!(size_of::<TableHead>() == TableHead::BYTES);
@@ -88,7 +90,8 @@ impl BucketRef {
 
     /// The bucket that continues the chain after `bucket`.
     pub(crate) fn overflow(bucket: &Bucket) -> Option<BucketRef> {
-        (!bucket.overflow.is_null()).then_some(BucketRef { object: bucket.overflow, offset: 0 })
+        let object = bucket.overflow();
+        (!object.is_null()).then_some(BucketRef { object, offset: 0 })
     }
 }
 
@@ -106,26 +109,46 @@ impl TableHead {
     /// Bytes of a head.
     pub(crate) const BYTES: usize = 40;
 
+    /// Segment handles, or null while nothing was ever inserted.
+    #[inline]
+    pub(crate) fn directory(&self) -> Handle {
+        Handle::from_parts(self.directory_low, self.directory_high)
+    }
+
+    fn set_directory(&mut self, directory: Handle) {
+        (self.directory_low, self.directory_high) = (directory.low(), directory.high());
+    }
+
+    /// For the owner's use: an item that leads to others of the table, null if each stands alone.
+    #[inline]
+    pub(crate) fn root(&self) -> Handle {
+        Handle::from_parts(self.root_low, self.root_high)
+    }
+
+    pub(crate) fn set_root(&mut self, root: Handle) {
+        (self.root_low, self.root_high) = (root.low(), root.high());
+    }
+
     /// Buckets that the table has, overflow not counted.
     #[inline]
     pub(crate) fn buckets(&self) -> u32 {
-        if self.directory.is_null() { 0 } else { (1 << self.level) + self.split }
+        if self.directory().is_null() { 0 } else { (1 << self.level) + self.split }
     }
 
     /// Checks that the figures fit each other, so that the other methods can calculate with them.
     pub(crate) fn check(&self, arena: &Arena) -> Result<()> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             let empty = TableHead { item_bytes: self.item_bytes, ..TableHead::default() };
             return if *self == empty { Ok(()) } else { Err(StoreError::damaged("a table without buckets has items")) };
         }
-        if self.level > MAX_LEVEL || self.split >= 1 << self.level {
+        if self.level > MAX_LEVEL || self.unused != 0 || self.split >= 1 << self.level {
             return Err(StoreError::damaged(format!("a table of level {} split at {}", self.level, self.split)));
         }
         let segments = self.buckets().div_ceil(SEGMENT_BUCKETS);
         if segments > self.directory_slots || self.directory_slots > 1 << MAX_LEVEL {
             return Err(StoreError::damaged(format!("{segments} segments in {} slots", self.directory_slots)));
         }
-        arena.bytes(self.directory, 0, self.directory_slots as usize * 4)?;
+        arena.bytes(self.directory(), 0, self.directory_slots as usize * 4)?;
         let room = (u64::from(self.buckets()) + u64::from(self.overflow)) * SLOTS as u64;
         if self.count > room {
             return Err(StoreError::damaged(format!("{} items in room for {room}", self.count)));
@@ -135,7 +158,7 @@ impl TableHead {
 
     /// Bytes of buckets and directory.
     pub(crate) fn own_bytes(&self) -> u64 {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return 0;
         }
         let buckets = self.buckets();
@@ -159,7 +182,7 @@ impl TableHead {
         if segment >= self.directory_slots {
             return Err(StoreError::damaged("a bucket outside the directory"));
         }
-        let object = arena.slice::<Handle>(self.directory, segment as usize * 4, 1)?[0];
+        let object = Handle::from_aligned(arena.slice::<u32>(self.directory(), segment as usize * 4, 1)?[0]);
         Ok(BucketRef { object, offset: (index % SEGMENT_BUCKETS) as usize * BUCKET_BYTES })
     }
 
@@ -171,14 +194,14 @@ impl TableHead {
         hash: Hash,
         mut matches: impl FnMut(Handle) -> Result<bool>,
     ) -> Result<Option<Handle>> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return Ok(None);
         }
         let mut bucket = self.place(arena, self.index(hash.low))?.read(arena)?;
         for _ in 0..MAX_CHAIN {
             let mut mask = bucket.matches(hash.tag);
             while mask != 0 {
-                let item = bucket.items[mask.trailing_zeros() as usize];
+                let item = bucket.item(mask.trailing_zeros() as usize);
                 if matches(item)? {
                     return Ok(Some(item));
                 }
@@ -193,8 +216,8 @@ impl TableHead {
     }
 
     /// The tag by which an item of this hash is in the table, if it is.
-    pub(crate) fn tag_of(&self, arena: &Arena, hash: u32, item: Handle) -> Result<Option<u16>> {
-        if self.directory.is_null() {
+    pub(crate) fn tag_of(&self, arena: &Arena, hash: u32, item: Handle) -> Result<Option<Tag>> {
+        if self.directory().is_null() {
             return Ok(None);
         }
         let mut bucket = self.place(arena, self.index(hash))?.read(arena)?;
@@ -212,7 +235,7 @@ impl TableHead {
 
     /// Starts loading the bucket of a hash.
     pub(crate) fn prefetch(&self, arena: &Arena, hash: Hash) {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return;
         }
         if let Ok(place) = self.place(arena, self.index(hash.low)) {
@@ -222,12 +245,12 @@ impl TableHead {
 
     /// The first item in the bucket that may be the one sought: right nearly always, and cheap.
     pub(crate) fn guess(&self, arena: &Arena, hash: Hash) -> Option<Handle> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return None;
         }
         let bucket = self.place(arena, self.index(hash.low)).ok()?.read(arena).ok()?;
         let mask = bucket.matches(hash.tag);
-        (mask != 0).then(|| bucket.items[mask.trailing_zeros() as usize])
+        (mask != 0).then(|| bucket.item(mask.trailing_zeros() as usize))
     }
 
     /// Every bucket of the chain that starts at bucket `index`.
@@ -277,7 +300,7 @@ impl TableHead {
     /// merging it only divides or joins stretches, and the cursor moves to the end of the stretch it was in. So an item
     /// that stays in the table through a whole scan is passed at least once, however the table grows or shrinks.
     pub(crate) fn scan(&self, arena: &Arena, cursor: u64, f: impl FnMut(Handle) -> Result<()>) -> Result<u64> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return Ok(0);
         }
         let mask = (1u64 << self.level) - 1;
@@ -290,13 +313,14 @@ impl TableHead {
 
     /// Puts another handle in place of `old`, which has this hash. False if `old` isn't in the table.
     pub(crate) fn replace(&self, arena: &mut Arena, hash: u32, old: Handle, new: Handle) -> Result<bool> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return Ok(false);
         }
         for place in self.chain(arena, self.index(hash))? {
             let found = place.read(arena)?.iter().position(|(_, item)| item == old);
             if let Some(slot) = found {
-                place.write(arena)?.items[slot] = new;
+                let bucket = place.write(arena)?;
+                bucket.set(slot, bucket.tag(slot), new);
                 return Ok(true);
             }
         }
@@ -311,9 +335,7 @@ impl TableHead {
             let bucket = place.read(arena)?;
             let slot = bucket.len();
             if slot < SLOTS {
-                let bucket = place.write(arena)?;
-                bucket.items[slot] = item;
-                bucket.tags[slot] = hash.tag;
+                place.write(arena)?.set(slot, hash.tag, item);
                 self.count += 1;
                 return Ok(());
             }
@@ -322,7 +344,7 @@ impl TableHead {
                 None => {
                     let object = arena.alloc(BUCKET_BYTES)?;
                     *arena.get_mut::<Bucket>(object)? = Bucket::default();
-                    place.write(arena)?.overflow = object;
+                    place.write(arena)?.set_overflow(object);
                     self.overflow = self.overflow.saturating_add(1);
                     BucketRef { object, offset: 0 }
                 }
@@ -333,7 +355,7 @@ impl TableHead {
 
     /// Takes an item of this hash out. False if it isn't in the table.
     pub(crate) fn remove(&mut self, arena: &mut Arena, hash: u32, item: Handle) -> Result<bool> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return Ok(false);
         }
         let chain = self.chain(arena, self.index(hash))?;
@@ -356,15 +378,11 @@ impl TableHead {
         let Some(end) = bucket.len().checked_sub(1) else {
             return Err(StoreError::damaged("an empty bucket ends a chain"));
         };
-        let (item, tag) = (bucket.items[end], bucket.tags[end]);
-        let gap = chain[at].write(arena)?;
-        gap.items[slot] = item;
-        gap.tags[slot] = tag;
-        let bucket = last.write(arena)?;
-        bucket.items[end] = Handle::NULL;
-        bucket.tags[end] = 0;
+        let (item, tag) = (bucket.item(end), bucket.tag(end));
+        chain[at].write(arena)?.set(slot, tag, item);
+        last.write(arena)?.clear(end);
         if end == 0 && chain.len() > 1 {
-            chain[chain.len() - 2].write(arena)?.overflow = Handle::NULL;
+            chain[chain.len() - 2].write(arena)?.set_overflow(Handle::NULL);
             arena.free(last.object)?;
             self.overflow = self.overflow.saturating_sub(1);
         }
@@ -374,5 +392,5 @@ impl TableHead {
 
 /// The handle of a later granule of an object, to prefetch it.
 pub(crate) fn beyond(object: Handle, offset: usize) -> Handle {
-    Handle::from_raw(object.raw().saturating_add((offset / 16) as u32))
+    Handle::from_raw(object.raw() + (offset / 16) as u64)
 }

@@ -35,7 +35,7 @@ pub(crate) type FreeItem = fn(&mut Heap, Handle) -> Result<()>;
 
 /// Takes over a table of any items that nothing points to any more.
 pub(crate) fn retire(heap: &mut Heap, head: TableHead, items: Items) -> Result<()> {
-    if head.directory.is_null() {
+    if head.directory().is_null() {
         return Ok(());
     }
     heap.retire(items as u32, zerocopy::transmute!(head))
@@ -51,7 +51,7 @@ pub(crate) fn retire_objects(heap: &mut Heap, head: TableHead) -> Result<()> {
 
 /// Frees a whole table of objects at once.
 pub(crate) fn destroy(heap: &mut Heap, mut head: TableHead) -> Result<()> {
-    while !head.directory.is_null() {
+    while !head.directory().is_null() {
         drop_bucket(heap, &mut head, free_object)?;
     }
     Ok(())
@@ -59,7 +59,7 @@ pub(crate) fn destroy(heap: &mut Heap, mut head: TableHead) -> Result<()> {
 
 /// Frees a whole table at once, but leaves its items to the caller.
 pub(crate) fn dissolve(heap: &mut Heap, mut head: TableHead) -> Result<()> {
-    while !head.directory.is_null() {
+    while !head.directory().is_null() {
         drop_bucket(heap, &mut head, leave)?;
     }
     Ok(())
@@ -75,11 +75,11 @@ pub(crate) fn free_step(
     let mut head: TableHead = zerocopy::transmute!(*remains);
     head.check(&heap.arena)?;
     let mut done = 0;
-    while done < budget && !head.directory.is_null() {
+    while done < budget && !head.directory().is_null() {
         done += 1 + drop_bucket(heap, &mut head, free)?;
     }
     *remains = zerocopy::transmute!(head);
-    Ok((done, head.directory.is_null()))
+    Ok((done, head.directory().is_null()))
 }
 
 /// Frees the last bucket's items; returns how many.

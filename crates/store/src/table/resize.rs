@@ -6,7 +6,7 @@
 use quire_arena::{Arena, Handle};
 
 use crate::error::{Result, StoreError};
-use crate::table::bucket::{BUCKET_BYTES, Bucket, SLOTS};
+use crate::table::bucket::{BUCKET_BYTES, Bucket, SLOTS, Tag};
 use crate::table::{BucketRef, MAX_LEVEL, MIN_LEVEL, SEGMENT_BUCKETS, TableHead, item_hash};
 
 /// Most items per bucket on average. More would save memory and lengthen chains: at 7 a table costs 9.1 bytes an item
@@ -28,7 +28,7 @@ fn tolerate(result: Result<()>) -> Result<()> {
 impl TableHead {
     /// Makes room for one more item: creates the table or splits a bucket if that is due.
     pub(crate) fn grow(&mut self, arena: &mut Arena) -> Result<()> {
-        if self.directory.is_null() {
+        if self.directory().is_null() {
             return self.create(arena);
         }
         if self.count >= GROW_ITEMS * u64::from(self.buckets()) && self.level < MAX_LEVEL {
@@ -57,16 +57,16 @@ impl TableHead {
             }
         };
         arena.slice_mut::<Bucket>(segment, 0, buckets)?.fill(Bucket::default());
-        let slots = arena.slice_mut::<Handle>(directory, 0, FIRST_SLOTS as usize)?;
-        slots.fill(Handle::NULL);
-        slots[0] = segment;
+        let slots = arena.slice_mut::<u32>(directory, 0, FIRST_SLOTS as usize)?;
+        slots.fill(0);
+        slots[0] = directory_slot(segment)?;
         *self = TableHead {
-            directory,
             directory_slots: FIRST_SLOTS,
             level: MIN_LEVEL,
             item_bytes: self.item_bytes,
             ..TableHead::default()
         };
+        self.set_directory(directory);
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl TableHead {
                 self.resize_directory(arena, self.directory_slots.saturating_mul(2))?;
             }
             let segment = arena.alloc(SEGMENT_BUCKETS as usize * BUCKET_BYTES)?;
-            arena.slice_mut::<Handle>(self.directory, slot as usize * 4, 1)?[0] = segment;
+            arena.slice_mut::<u32>(self.directory(), slot as usize * 4, 1)?[0] = directory_slot(segment)?;
             return Ok(());
         }
         // The first segment always has room for the next power of two.
@@ -162,8 +162,8 @@ impl TableHead {
             return Ok(());
         }
         let slot = buckets / SEGMENT_BUCKETS;
-        let segment = arena.slice::<Handle>(self.directory, slot as usize * 4, 1)?[0];
-        arena.free(segment)?;
+        let segment = arena.slice::<u32>(self.directory(), slot as usize * 4, 1)?[0];
+        arena.free(Handle::from_aligned(segment))?;
         if self.directory_slots > FIRST_SLOTS && slot <= self.directory_slots / 4 {
             tolerate(self.resize_directory(arena, self.directory_slots / 2))?;
         }
@@ -175,18 +175,18 @@ impl TableHead {
         let old = self.place(arena, 0)?.object;
         let new = arena.alloc(room as usize * BUCKET_BYTES)?;
         arena.copy(old, 0, new, 0, used as usize * BUCKET_BYTES)?;
-        arena.slice_mut::<Handle>(self.directory, 0, 1)?[0] = new;
+        arena.slice_mut::<u32>(self.directory(), 0, 1)?[0] = directory_slot(new)?;
         Ok(arena.free(old)?)
     }
 
     fn resize_directory(&mut self, arena: &mut Arena, slots: u32) -> Result<()> {
         let new = arena.alloc(slots as usize * 4)?;
         let kept = slots.min(self.directory_slots) as usize * 4;
-        arena.copy(self.directory, 0, new, 0, kept)?;
+        arena.copy(self.directory(), 0, new, 0, kept)?;
         let rest = slots as usize * 4 - kept;
         arena.bytes_mut(new, kept, rest)?.fill(0);
-        arena.free(self.directory)?;
-        self.directory = new;
+        arena.free(self.directory())?;
+        self.set_directory(new);
         self.directory_slots = slots;
         Ok(())
     }
@@ -204,7 +204,7 @@ impl TableHead {
             arena.free(chain[0].object)?;
         }
         if last == 0 {
-            arena.free(self.directory)?;
+            arena.free(self.directory())?;
             *self = TableHead::default();
         } else {
             (self.level, self.split) = previous(self.level, self.split);
@@ -213,8 +213,13 @@ impl TableHead {
     }
 }
 
+/// A segment as the directory has it. Of 256 bytes and more, as segments are but in damaged tables, it lies at a multiple of 256.
+fn directory_slot(segment: Handle) -> Result<u32> {
+    segment.to_aligned().ok_or_else(|| StoreError::damaged("a table with too few buckets"))
+}
+
 /// Level and split of a table with one bucket less.
-fn previous(level: u32, split: u32) -> (u32, u32) {
+fn previous(level: u8, split: u32) -> (u8, u32) {
     match split.checked_sub(1) {
         Some(split) => (level, split),
         None => (level - 1, (1 << (level - 1)) - 1),
@@ -222,7 +227,7 @@ fn previous(level: u32, split: u32) -> (u32, u32) {
 }
 
 /// All items of a chain.
-fn gather(arena: &Arena, chain: &[BucketRef]) -> Result<Vec<(u16, Handle)>> {
+fn gather(arena: &Arena, chain: &[BucketRef]) -> Result<Vec<(Tag, Handle)>> {
     let mut items = Vec::with_capacity(chain.len() * SLOTS);
     for place in chain {
         items.extend(place.read(arena)?.iter());
@@ -231,17 +236,16 @@ fn gather(arena: &Arena, chain: &[BucketRef]) -> Result<Vec<(u16, Handle)>> {
 }
 
 /// Writes items to a bucket and as many of the spare ones as are needed.
-fn lay(arena: &mut Arena, first: BucketRef, items: &[(u16, Handle)], spare: &mut Vec<Handle>) -> Result<()> {
+fn lay(arena: &mut Arena, first: BucketRef, items: &[(Tag, Handle)], spare: &mut Vec<Handle>) -> Result<()> {
     let mut place = first;
     let mut chunks = items.chunks(SLOTS).peekable();
     loop {
         let mut bucket = Bucket::default();
         for (slot, &(tag, item)) in chunks.next().unwrap_or_default().iter().enumerate() {
-            bucket.items[slot] = item;
-            bucket.tags[slot] = tag;
+            bucket.set(slot, tag, item);
         }
         if chunks.peek().is_some() {
-            bucket.overflow = spare.pop().ok_or_else(|| StoreError::damaged("a chain with gaps"))?;
+            bucket.set_overflow(spare.pop().ok_or_else(|| StoreError::damaged("a chain with gaps"))?);
         }
         let next = BucketRef::overflow(&bucket);
         *place.write(arena)? = bucket;

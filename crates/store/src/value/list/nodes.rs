@@ -22,6 +22,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::MemberHasher;
+use crate::table::bucket::Tag;
 use crate::table::reclaim::{self, Items};
 use crate::table::split::{ChainItem, ChainTable, KeptEnds, TableSplit};
 use crate::table::{Hash, TableHead};
@@ -77,7 +78,7 @@ pub(super) struct Edit<'a> {
 
 /// The hash by which the table finds a node. Numbers that end alike share a bucket, so the tag is made of their other bits.
 pub(super) fn hash_of(number: u32) -> Hash {
-    Hash { low: number, tag: ((number.wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1) }
+    Hash { low: number, tag: Tag::of((number.wrapping_mul(0x9e37_79b1) >> 16) as u16) }
 }
 
 fn look_up(arena: &Arena, head: &TableHead, number: u32) -> Result<Option<Handle>> {

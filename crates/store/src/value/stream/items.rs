@@ -21,6 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::MemberHasher;
+use crate::table::bucket::Tag;
 use crate::table::{Hash, TableHead};
 
 use super::id::StreamId;
@@ -131,7 +132,7 @@ const CONSUMER_BYTES: usize = HEADER_BYTES + size_of::<ConsumerFields>();
 
 /// The hash by which the table finds an item. Numbers that end alike share a bucket, so the tag is made of their other bits.
 pub(super) fn hash_of(number: u32) -> Hash {
-    Hash { low: number, tag: ((number.wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1) }
+    Hash { low: number, tag: Tag::of((number.wrapping_mul(0x9e37_79b1) >> 16) as u16) }
 }
 
 /// The item of a number and a kind for which `matches` holds.

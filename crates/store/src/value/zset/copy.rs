@@ -9,11 +9,11 @@ use crate::heap::Heap;
 use crate::table::copy::{TableCopy, WEIGHT_BYTES};
 
 use super::members;
-use super::nodes::{Node, Slot};
+use super::nodes::{self, Node, Slot};
 
 /// Copies on for about so many items, or slots of nodes.
 pub(super) fn copy_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) -> Result<usize> {
-    let mut spent = copy.step(heap, budget)?;
+    let mut spent = copy.step_with_room(heap, budget, nodes::room_of_copy)?;
     while spent < budget && copy.has_all_items() {
         let Some((node, first)) = copy.next_unlinked() else { break };
         spent += link(heap, copy, node, first, budget - spent)?;
@@ -26,9 +26,13 @@ pub(super) fn copy_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) ->
 fn link(heap: &mut Heap, copy: &mut TableCopy, from: Handle, first: usize, budget: usize) -> Result<usize> {
     let node = Node::read(&heap.arena, from)?;
     let own = copy.counterpart(&heap.arena, from, |item| Ok(!members::is_member(&heap.arena, item)?))?;
-    let target = Node::read(&heap.arena, own)?;
+    let mut target = Node::read(&heap.arena, own)?;
     target.check_fits(&heap.arena)?;
-    if from == copy.source().root {
+    if heap.arena.may_be_wide() {
+        // There is room for that in each copy of a node.
+        target.widen_in_place(&mut heap.arena)?;
+    }
+    if from == copy.source().root() {
         copy.set_root(own);
     }
     let (mut at, mut spent) = (first, 0);

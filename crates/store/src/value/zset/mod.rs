@@ -13,6 +13,7 @@ mod members;
 mod nodes;
 mod order;
 mod packed;
+mod path;
 mod scored;
 mod store;
 mod tree;

@@ -4,7 +4,7 @@
 //! nodes that it needs before it changes any, so nothing has changed if this fails. Nodes that got empty are freed, and those with
 //! few slots joined with a neighbour.
 //!
-//! Relies on `nodes` for the nodes. The ways down are bounded, since each level is one below the last.
+//! Relies on `nodes` for the nodes and on `path` for the ways down, which are bounded.
 
 use std::ops::Range;
 
@@ -18,6 +18,7 @@ use crate::table::TableHead;
 use super::members;
 use super::nodes::{INNER_SLOTS, LEAF_SLOTS, LEVELS, Node, Slot};
 use super::order::{Cut, Direction, precedes};
+use super::path::{Path, Step};
 
 /// Members whose loading is started before they are asked for.
 const AHEAD: usize = 8;
@@ -26,81 +27,17 @@ const JOIN_ONE_IN: usize = 4;
 /// A member with its header takes at least so many bytes.
 const LEAST_BYTES: u64 = 16;
 
-/// A node on the way down, and the slot where the way goes on.
-#[derive(Clone, Copy, Debug, Default)]
-struct Step {
-    node: Node,
-    at: usize,
-}
-
-/// A way from the root to a place in a leaf.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
-    steps: [Step; LEVELS],
-    len: usize,
-}
-
 fn damaged() -> StoreError {
     StoreError::damaged("a sorted set's tree that is not well-formed")
-}
-
-impl Path {
-    fn new() -> Path {
-        Path { steps: [Step::default(); LEVELS], len: 0 }
-    }
-
-    fn push(&mut self, node: Node, at: usize) -> Result<()> {
-        *self.steps.get_mut(self.len).ok_or_else(damaged)? = Step { node, at };
-        self.len += 1;
-        Ok(())
-    }
-
-    fn leaf(&self) -> &Step {
-        &self.steps[self.len.saturating_sub(1)]
-    }
-
-    /// Whether it goes by the first slot of every node.
-    fn is_first(&self) -> bool {
-        self.steps[..self.len].iter().all(|step| step.at == 0)
-    }
-
-    /// Whether it goes by the last slot of every node above the leaf, and behind the last member.
-    fn is_last(&self) -> bool {
-        let inner = &self.steps[..self.len.saturating_sub(1)];
-        inner.iter().all(|step| step.at + 1 == step.node.used) && self.leaf().at == self.leaf().node.used
-    }
-
-    /// Goes to the neighbour of the leaf; false if there is none.
-    fn go_on(&mut self, arena: &Arena, direction: Direction) -> Result<bool> {
-        let mut top = self.len.saturating_sub(1);
-        loop {
-            let Some(above) = top.checked_sub(1) else { return Ok(false) };
-            top = above;
-            let step = &mut self.steps[top];
-            match direction {
-                Direction::Up if step.at + 1 < step.node.used => step.at += 1,
-                Direction::Down if step.at > 0 => step.at -= 1,
-                Direction::Up | Direction::Down => continue,
-            }
-            break;
-        }
-        let end = |node: &Node| if direction == Direction::Up { 0 } else { node.used - 1 };
-        self.len = top + 1;
-        while self.leaf().node.level > 0 {
-            let child = self.leaf().node.child(arena, self.leaf().at)?;
-            self.push(child, end(&child))?;
-        }
-        Ok(true)
-    }
 }
 
 /// Members of the tree.
 #[inline]
 pub(super) fn len(arena: &Arena, head: &TableHead) -> Result<u64> {
-    if head.root.is_null() {
+    if head.root().is_null() {
         return Ok(0);
     }
-    let elements = Node::read(arena, head.root)?.elements(arena)?;
+    let elements = Node::read(arena, head.root())?.elements(arena)?;
     // No walk through the members is longer than this, in a damaged image either.
     if elements > head.count || elements > arena.stats().committed_bytes / LEAST_BYTES {
         return Err(StoreError::damaged("a sorted set with fewer members than it says"));
@@ -112,7 +49,7 @@ pub(super) fn len(arena: &Arena, head: &TableHead) -> Result<u64> {
 #[inline]
 fn descend(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<(Path, u64)> {
     let (mut path, mut rank) = (Path::new(), 0);
-    let mut node = Node::read(arena, head.root)?;
+    let mut node = Node::read(arena, head.root())?;
     loop {
         let before = node.slots_before(arena, cut)?;
         if node.level == 0 {
@@ -128,7 +65,7 @@ fn descend(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<(Path, u64)
 
 /// How many members lie before a place; no more than there are.
 pub(super) fn rank(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<u64> {
-    if head.root.is_null() {
+    if head.root().is_null() {
         return Ok(0);
     }
     let (_, rank) = descend(arena, head, cut)?;
@@ -141,7 +78,7 @@ pub(super) fn rank(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<u64
 /// The way to the member of a rank.
 fn seek(arena: &Arena, head: &TableHead, rank: u64) -> Result<Path> {
     let (mut path, mut rank) = (Path::new(), rank);
-    let mut node = Node::read(arena, head.root)?;
+    let mut node = Node::read(arena, head.root())?;
     loop {
         let (at, below) = node.slot_of_rank(arena, rank)?;
         path.push(node, at)?;
@@ -158,7 +95,7 @@ fn locate(arena: &Arena, head: &TableHead, item: Handle) -> Result<Path> {
     let (mut path, _) = descend(arena, head, &cut)?;
     let step = &mut path.steps[path.len - 1];
     step.at = step.at.checked_sub(1).ok_or_else(damaged)?;
-    if step.node.members(arena)?[step.at] == item { Ok(path) } else { Err(damaged()) }
+    if step.node.members(arena)?.at(step.at) == item { Ok(path) } else { Err(damaged()) }
 }
 
 /// The member of a rank.
@@ -185,12 +122,12 @@ pub(super) fn walk<'a>(
         let (scores, items) = (node.scores(arena)?, node.members(arena)?);
         let here = (left.min(if direction == Direction::Up { node.used - at } else { at + 1 } as u64)) as usize;
         let place = |number: usize| if direction == Direction::Up { at + number } else { at - number };
-        (0..here.min(AHEAD)).for_each(|number| arena.prefetch(items[place(number)]));
+        (0..here.min(AHEAD)).for_each(|number| arena.prefetch(items.at(place(number))));
         for number in 0..here {
             if number + AHEAD < here {
-                arena.prefetch(items[place(number + AHEAD)]);
+                arena.prefetch(items.at(place(number + AHEAD)));
             }
-            if !f(scores[place(number)], members::text(arena, items[place(number)])?) {
+            if !f(scores[place(number)], members::text(arena, items.at(place(number)))?) {
                 return Ok(());
             }
         }
@@ -254,7 +191,8 @@ impl Tree<'_> {
 
     /// Gives a member another score.
     pub(super) fn move_to(&mut self, item: Handle, score: f64) -> Result<()> {
-        let path = locate(&self.heap.arena, self.head, item)?;
+        let mut path = locate(&self.heap.arena, self.head, item)?;
+        self.widen(&mut path)?;
         if self.stays(&path, item, score)? {
             let Step { node, at } = *path.leaf();
             let slot = node.slot(&self.heap.arena, at)?;
@@ -298,14 +236,15 @@ impl Tree<'_> {
     /// Puts an item in the tree, by this score.
     fn insert(&mut self, score: f64, item: Handle) -> Result<()> {
         let slot = Slot { score, member: item, child: Handle::NULL, elements: 1 };
-        if self.head.root.is_null() {
+        if self.head.root().is_null() {
             let mut root = self.create(0, LEAF_SLOTS[0])?;
             root.insert(&mut self.heap.arena, 0, slot)?;
-            self.head.root = root.handle;
+            self.head.set_root(root.handle);
             return Ok(());
         }
         let arena = &self.heap.arena;
         let (mut path, _) = descend(arena, self.head, &Cut::Behind(score, members::text(arena, item)?))?;
+        self.widen(&mut path)?;
         let Step { node, at } = *path.leaf();
         if node.is_full() {
             let larger = LEAF_SLOTS.into_iter().find(|&slots| slots > node.slots).filter(|_| path.len == 1);
@@ -318,11 +257,38 @@ impl Tree<'_> {
         self.count_above(&path, path.len - 1, (at == 0).then_some(slot))
     }
 
+    /// Puts wide nodes in the place of those on a path that are not, where any of them may get a handle of more than 32 bits.
+    fn widen(&mut self, path: &mut Path) -> Result<()> {
+        if !self.heap.arena.may_be_wide() {
+            return Ok(());
+        }
+        for index in 0..path.len {
+            let mut old = path.steps[index].node;
+            if old.widen_in_place(&mut self.heap.arena)? {
+                path.steps[index].node = old;
+                continue;
+            }
+            let mut new = self.create(old.level, old.slots)?;
+            old.move_tail(&mut self.heap.arena, 0, &mut new)?;
+            match index.checked_sub(1) {
+                None => self.head.set_root(new.handle),
+                Some(above) => {
+                    let Step { node, at } = path.steps[above];
+                    let slot = node.slot(&self.heap.arena, at)?;
+                    node.set_slot(&mut self.heap.arena, at, Slot { child: new.handle, ..slot })?;
+                }
+            }
+            self.destroy(old)?;
+            path.steps[index].node = new;
+        }
+        Ok(())
+    }
+
     /// Gives the only leaf more slots.
     fn enlarge(&mut self, mut old: Node, slots: usize) -> Result<Node> {
         let mut new = self.create(0, slots)?;
         old.move_tail(&mut self.heap.arena, 0, &mut new)?;
-        self.head.root = new.handle;
+        self.head.set_root(new.handle);
         self.destroy(old)?;
         Ok(new)
     }
@@ -392,7 +358,7 @@ impl Tree<'_> {
                 let mut root = spare.next().ok_or_else(damaged)?;
                 root.insert(arena, 0, left)?;
                 root.insert(arena, 1, added)?;
-                self.head.root = root.handle;
+                self.head.set_root(root.handle);
                 return Ok(());
             };
             let Step { node: parent, at: own } = path.steps[above];
@@ -436,7 +402,7 @@ impl Tree<'_> {
             }
             let arena = &mut self.heap.arena;
             let (mut left, mut right) = (parent.child(arena, at)?, parent.child(arena, at + 1)?);
-            if (left.used + right.used) * 4 > left.slots * 3 {
+            if (left.used + right.used) * 4 > left.slots * 3 || (right.is_wide && !left.is_wide) {
                 continue;
             }
             right.move_tail(arena, 0, &mut left)?;
@@ -453,12 +419,12 @@ impl Tree<'_> {
     fn settle_root(&mut self, root: Node) -> Result<()> {
         let mut root = root;
         if root.used == 0 {
-            self.head.root = Handle::NULL;
+            self.head.set_root(Handle::NULL);
             return self.destroy(root);
         }
         while root.level > 0 && root.used == 1 {
             let child = root.child(&self.heap.arena, 0)?;
-            self.head.root = child.handle;
+            self.head.set_root(child.handle);
             self.destroy(root)?;
             root = child;
         }
@@ -470,7 +436,7 @@ impl Tree<'_> {
 /// is large.
 pub(super) fn check(arena: &Arena, head: &TableHead, is_listed: &dyn Fn(Handle) -> Result<bool>) -> Result<()> {
     let (mut nodes, mut last) = (0, None);
-    let root = Node::read(arena, head.root)?;
+    let root = Node::read(arena, head.root())?;
     let elements = check_node(arena, &root, is_listed, &mut nodes, &mut last)?;
     if elements + nodes == head.count { Ok(()) } else { Err(damaged()) }
 }
