@@ -8,9 +8,10 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use mlua::{IntoLuaMulti, Lua, MultiValue};
+use mlua::{Lua, MultiValue};
 
-use crate::raise::Results;
+use crate::interpreter::is_want_of_places;
+use crate::raise::{Raise, Results};
 
 /// What has become of a command that a script has called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl HostCell {
         }
     }
 
-    /// Calls the host; `None` if no script runs, or the host has panicked.
+    /// Calls the host; `None` if no script runs, the host has panicked, or it had no place for a value.
     pub(crate) fn enter<R>(&self, call: impl FnOnce(&mut dyn ScriptHost) -> R) -> Option<R> {
         // Not there while it is entered: no second reference to it is made.
         let mut host = self.host.take()?;
@@ -108,7 +109,12 @@ impl HostCell {
                 Some(result)
             }
             Err(panic) => {
-                self.panic.set(Some(panic));
+                if is_want_of_places(&*panic) {
+                    // It is the script that has too many values, and the host goes on.
+                    self.host.set(Some(host));
+                } else {
+                    self.panic.set(Some(panic));
+                }
                 None
             }
         }
@@ -116,6 +122,7 @@ impl HostCell {
 
     /// Has the host serve one of its functions.
     pub(crate) fn serve(&self, lua: &Lua, number: i64, args: MultiValue) -> Results {
-        self.enter(|host| host.serve(lua, number, args)).unwrap_or_else(|| Ok(().into_lua_multi(lua)?))
+        let served = self.enter(|host| host.serve(lua, number, args));
+        served.unwrap_or_else(|| Err(Raise::message("the host of the script has failed")))
     }
 }

@@ -1,7 +1,9 @@
 //! One interpreter: its globals, its limits, and how a function in it is run for a host.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, ffi};
@@ -10,10 +12,13 @@ use crate::environment::Environment;
 use crate::host::{HostCell, ScriptHost};
 use crate::protection::Protection;
 use crate::raise::{self, Raise, Results};
-use crate::{bit, builtins, cjson, cmsgpack, command_call, random, struct_format, watch};
+use crate::{StoredFunction, bit, builtins, cjson, cmsgpack, command_call, random, struct_format, watch};
 
 /// What the host is called with every so often while a script runs: it ends the script by raising an error.
 pub const TICK: i64 = 0;
+
+/// A script has passed more values at once, or deeper ones, than there are places for.
+const TOO_MANY_VALUES: &str = "stack overflow (too many values at once)";
 
 /// Makes of a function and two arguments a function that takes none: its call leaves nothing on the stack below the function.
 const BINDER: &str = "local f, a, b = ... return function() return f(a, b) end";
@@ -146,6 +151,20 @@ impl Interpreter {
         chunk.into_function().map_err(|error| raise::text_of(&error))
     }
 
+    /// Compiles a script to be kept, as [`Interpreter::compile`] does.
+    ///
+    /// # Errors
+    /// The text says why it isn't one.
+    pub fn compile_stored(&self, name: &str, source: &[u8]) -> Result<StoredFunction, String> {
+        let function = self.compile(name, source)?;
+        StoredFunction::new(&self.lua, function).map_err(|error| raise::text_of(&error))
+    }
+
+    /// Gives the memory of stored functions free that are not kept any more.
+    pub fn free_stored(&self) {
+        self.lua.expire_registry_values();
+    }
+
     /// `redis.call`, or `redis.pcall`, which returns the errors that the other one raises.
     pub fn command_function(&self, raises: bool) -> mlua::Result<Function> {
         command_call::function(&self.lua, &self.host, raises)
@@ -192,7 +211,10 @@ impl Interpreter {
         if self.ended.take() {
             watch::begin_anew(&self.lua).map_err(|error| self.give_up(&error))?;
         }
-        let result = self.host.with(host, || self.xpcall.call::<(bool, Value)>((function, &self.handler)));
+        let call = AssertUnwindSafe(|| self.xpcall.call::<(bool, Value)>((function, &self.handler)));
+        let result = self.host.with(host, || catch_unwind(call)).unwrap_or_else(|panic| {
+            if is_want_of_places(&*panic) { Err(mlua::Error::runtime(TOO_MANY_VALUES)) } else { resume_unwind(panic) }
+        });
         self.ended.set(!matches!(result, Ok((true, _))));
         match result {
             Ok((true, value)) => Ok(value),
@@ -223,6 +245,13 @@ impl Interpreter {
         }
         ScriptError::Failed(raise::text_of(error))
     }
+}
+
+/// Whether a panic is that of `mlua` when its stack of values is full, which a script can bring about by what it passes to functions that
+/// are not Lua's own. Nothing is damaged then: `mlua` has given up the one value.
+pub(crate) fn is_want_of_places(panic: &(dyn Any + Send)) -> bool {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.is_some_and(|text| text.contains("out of auxiliary stack space"))
 }
 
 /// The function by which Lua reaches the host.

@@ -327,3 +327,36 @@ fn what_is_told_beside_a_reply_is_left_out() {
     let reply = "|1\r\n$1\r\nk\r\n*2\r\n:1\r\n:2\r\n$4\r\nreal";
     assert_eq!(run_on("return redis.call('X')", reply), Ok("real".to_owned()));
 }
+
+#[test]
+fn more_values_than_there_are_places_for_end_the_script_and_nothing_else() {
+    let interpreter = Interpreter::new(64 << 20).unwrap();
+    let deep = "local t = {} for i = 1, 2000 do t[i] = 'x' .. i end\n\
+        local function deep(n) return load(function() if n > 0 then deep(n - 1) end return nil end, 'a', unpack(t)) end\n";
+    let mut host = Commands {
+        serve: |lua: &Lua, _, _| nothing(lua),
+        reply_to: |_: &[String]| ("-ERR none".to_owned(), FAILED),
+        words: Vec::new(),
+        reply: Vec::new(),
+    };
+    for _ in 0..3 {
+        let function = interpreter.compile("user_script", format!("{deep}return deep(20)").as_bytes()).unwrap();
+        assert!(interpreter.run(&function, &mut host).is_err(), "there are no places for all");
+        let function = interpreter.compile("user_script", format!("{deep}deep(1) return 7").as_bytes()).unwrap();
+        assert_eq!(interpreter.run(&function, &mut host).unwrap().to_string().unwrap(), "7");
+    }
+}
+
+#[test]
+fn stored_functions_are_as_many_as_memory_has_room_for() {
+    let interpreter = Interpreter::new(64 << 20).unwrap();
+    let stored: Vec<StoredFunction> =
+        (0..10_000).map(|number| interpreter.compile_stored("x", format!("return {number}").as_bytes()).unwrap()).collect();
+    let last = stored[9_999].get(interpreter.lua()).unwrap();
+    assert_eq!(last.call::<i64>(()).unwrap(), 9_999);
+    let before = interpreter.memory_bytes();
+    drop((stored, last));
+    interpreter.free_stored();
+    interpreter.lua().gc_collect().unwrap();
+    assert!(interpreter.memory_bytes() < before / 2);
+}

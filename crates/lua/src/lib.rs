@@ -20,6 +20,7 @@ mod number_text;
 mod protection;
 mod raise;
 mod random;
+mod stored_function;
 mod struct_format;
 mod watch;
 
@@ -30,3 +31,4 @@ pub use interpreter::{Interpreter, ScriptError, TICK, WordList};
 pub use mlua;
 pub use number_text::shortest_of;
 pub use raise::{Raise, Results};
+pub use stored_function::StoredFunction;

@@ -3,11 +3,17 @@
 //! They lie there as FUNCTION DUMP gives them, with a checksum of their own. What changes them is in the log of writes as any other
 //! command is, and done again at a start without running any code: the texts alone are put right, and loaded when all is back.
 
+use std::time::Duration;
+
 use quire_rdb::{read_libraries, write_libraries};
 use quire_store::{Keyspace, Store, StoreError, attachment};
 
 use crate::scripts::{LibrarySet, library_name};
 use crate::state::ServerState;
+
+/// The code of a library may take so long at a start, on a machine that is busy: many times what it may when a client sends it. Data may
+/// come from elsewhere, and code without an end would keep the server from ever being there.
+const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The texts of all libraries.
 ///
@@ -71,6 +77,10 @@ fn name_of(text: &[u8]) -> Result<String, StoreError> {
 /// # Errors
 /// In words for people: they can't be read, or not be loaded.
 pub fn load_all(store: &Store, state: &mut ServerState) -> Result<(), String> {
+    load_all_within(store, state, START_LIMIT)
+}
+
+fn load_all_within(store: &Store, state: &mut ServerState, limit: Duration) -> Result<(), String> {
     let texts = match read(store) {
         Ok(texts) => texts,
         Err(error) if state.config.accept_damaged_image => {
@@ -93,7 +103,7 @@ pub fn load_all(store: &Store, state: &mut ServerState) -> Result<(), String> {
     let engine = functions.take_engine(state.config.scripts.max_memory_bytes).map_err(cannot)?;
     let mut set = LibrarySet::default();
     for text in &texts {
-        set.load(&engine, text, (false, None)).map_err(cannot)?;
+        set.load(&engine, text, (false, Some(limit))).map_err(cannot)?;
     }
     tracing::info!(libraries = set.len(), functions = set.functions(), "the libraries of functions are loaded");
     functions.libraries = set;
@@ -142,6 +152,10 @@ mod tests {
         write(&mut store, [&b"#!lua name=a\nx("[..]].into_iter()).unwrap();
         let refused = load_all(&store, &mut ServerState::new(Config::default())).unwrap_err();
         assert!(refused.starts_with("the libraries of functions cannot be loaded: Error compiling"), "{refused}");
+        write(&mut store, [&b"#!lua name=a\nwhile true do end"[..]].into_iter()).unwrap();
+        let mut state = ServerState::new(Config::default());
+        let refused = load_all_within(&store, &mut state, Duration::from_millis(20)).unwrap_err();
+        assert!(refused.contains("FUNCTION LOAD timeout"), "{refused}");
         attachment::set(&mut store, b"something else").unwrap();
         let mut state = ServerState::new(Config::default());
         assert!(load_all(&store, &mut state).unwrap_err().contains("the data is damaged"));

@@ -3,7 +3,7 @@
 //! Relies on `scripts` for libraries, on `library_store` to keep them, on `script_host` to run functions. A change takes place when the
 //! new set of libraries is whole and kept; while the log is read back only what is kept is changed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quire_rdb::{LibraryError, PayloadReader, read_libraries, write_libraries};
 
@@ -22,6 +22,8 @@ const ENGINE: &str = "LUA";
 
 /// How long a library may take that a client sends.
 const LIMIT: Option<Duration> = Some(LOAD_LIMIT);
+/// How long all those together may take that it restores: no other client is served meanwhile.
+const RESTORE_LIMIT: Duration = Duration::from_secs(5);
 
 /// FCALL function numkeys [key …] [arg …]
 pub fn fcall(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -45,8 +47,10 @@ fn call(ctx: &mut Ctx<'_>, read_only: bool) -> Result<(), CmdError> {
     let (keys, args) = split_keys(ctx.args)?;
     with_engine(ctx, |ctx, engine| {
         let function = &library.functions[index];
+        let callback = function.callback.get(engine.interpreter().lua());
+        let callback = callback.map_err(|error| CmdError::owned(format!("ERR the function is gone: {error}")))?;
         let (name, flags) = (ScriptName::Function(&function.name), function.flags);
-        let call = ScriptCall { function: &function.callback, name, flags, read_only, keys, args };
+        let call = ScriptCall { function: &callback, name, flags, read_only, keys, args };
         script_host::run(ctx, engine.interpreter(), &call)
     })
 }
@@ -190,9 +194,13 @@ pub fn restore(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let reader = PayloadReader::open(payload);
     let mut reader = reader.map_err(|_| CmdError::fixed("ERR DUMP payload version or checksum are wrong"))?;
     with_engine(ctx, |ctx, engine| {
-        let mut new = LibrarySet::default();
+        let (mut new, began) = (LibrarySet::default(), Instant::now());
         while let Some(text) = reader.next_library().map_err(|error| unreadable(&error))? {
-            new.load(engine, &text, (false, LIMIT)).map_err(told)?;
+            let left = RESTORE_LIMIT.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(CmdError::fixed("ERR FUNCTION RESTORE timeout"));
+            }
+            new.load(engine, &text, (false, Some(LOAD_LIMIT.min(left)))).map_err(told)?;
         }
         if policy == RestorePolicy::Flush {
             return take_over(ctx, new);

@@ -64,9 +64,10 @@ fn run(ctx: &mut Ctx<'_>, is_text: bool, read_only: bool) -> Result<(), CmdError
                 script
             }
         };
-        let (function, flags) = (&script.function, script.flags);
-        let name = ScriptName::Digest(&digest);
-        let call = ScriptCall { function, name, flags, read_only, keys, args };
+        let function = script.function.get(interpreter.lua());
+        let function = function.map_err(|error| CmdError::owned(format!("ERR the script is gone: {error}")))?;
+        let (name, flags) = (ScriptName::Digest(&digest), script.flags);
+        let call = ScriptCall { function: &function, name, flags, read_only, keys, args };
         script_host::run(ctx, interpreter, &call)
     })
 }
@@ -85,7 +86,7 @@ fn with_interpreter<R>(
 
 fn compile(interpreter: &Interpreter, text: &[u8]) -> Result<CachedScript, CmdError> {
     let (flags, start) = scripts::parse_shebang(text).map_err(|error| CmdError::owned(format!("ERR {error}")))?;
-    let function = interpreter.compile(CHUNK, &text[start..]).map_err(|error| {
+    let function = interpreter.compile_stored(CHUNK, &text[start..]).map_err(|error| {
         let error = error.replace(['\r', '\n'], " ");
         CmdError::owned(format!("ERR Error compiling script (new function): {error}"))
     })?;

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use quire_lua::mlua::Function;
+use quire_lua::StoredFunction;
 use quire_store::numbers;
 use sha1::{Digest, Sha1};
 
@@ -28,7 +28,7 @@ pub fn digest_of(text: &[u8]) -> ScriptDigest {
 #[derive(Clone, Debug)]
 pub struct CachedScript {
     /// What is run.
-    pub function: Function,
+    pub function: StoredFunction,
     /// What its first line says.
     pub flags: ScriptFlags,
     /// The length of its text.
@@ -130,7 +130,7 @@ mod tests {
         let mut cache = ScriptCache::default();
         let add = |cache: &mut ScriptCache, number: usize, stays: bool| {
             let text = format!("return {number}");
-            let function = interpreter.compile("x", text.as_bytes()).unwrap();
+            let function = interpreter.compile_stored("x", text.as_bytes()).unwrap();
             let script = CachedScript { function, flags: ScriptFlags::default(), text_bytes: text.len() };
             cache.insert(digest_of(text.as_bytes()), script, stays);
         };

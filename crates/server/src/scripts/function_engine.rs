@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use quire_lua::mlua::{self, IntoLuaMulti, Lua, MultiValue, Table, Value};
-use quire_lua::{CommandOutcome, Environment, Interpreter, Raise, Results, ScriptError, ScriptHost, TICK};
+use quire_lua::{CommandOutcome, Environment, Interpreter, Raise, Results, ScriptError, ScriptHost, StoredFunction, TICK};
 
 use super::api::{self, REGISTER, error_table};
 use super::library_code::{WRONG_NAME, valid_name};
@@ -15,6 +15,8 @@ use super::shebang::ScriptFlags;
 
 /// What libraries are called in messages.
 const CHUNK: &str = "user_function";
+/// What the functions of a library say about themselves takes no more: it lies beside Lua, whose memory is bounded.
+const MOST_DESCRIBED_BYTES: usize = 1 << 20;
 /// The code of a library that a client sends may take so long.
 pub const LOAD_LIMIT: Duration = Duration::from_millis(500);
 
@@ -60,7 +62,7 @@ impl FunctionEngine {
         let cannot = |error: mlua::Error| format!("Error compiling function: {error}");
         let chunk = self.interpreter.compile_within(&self.environment, CHUNK, code);
         let chunk = chunk.map_err(|error| format!("Error compiling function: {error}"))?;
-        let mut loader = LibraryLoader { began: Instant::now(), limit, functions: Vec::new() };
+        let mut loader = LibraryLoader::new(limit);
         self.environment.show(&self.registering).map_err(cannot)?;
         let done = self.interpreter.run(&chunk, &mut loader);
         self.environment.show(self.interpreter.shown_globals()).map_err(cannot)?;
@@ -79,15 +81,33 @@ struct LibraryLoader {
     began: Instant,
     limit: Option<Duration>,
     functions: Vec<LibraryFunction>,
+    /// Bytes of their descriptions.
+    described_bytes: usize,
+}
+
+impl LibraryLoader {
+    fn new(limit: Option<Duration>) -> Self {
+        Self { began: Instant::now(), limit, functions: Vec::new(), described_bytes: 0 }
+    }
+
+    fn register(&mut self, lua: &Lua, args: &MultiValue) -> Result<(), Raise> {
+        let function = read_function(lua, args, &self.functions)?;
+        self.described_bytes += function.description.as_ref().map_or(0, Vec::len);
+        if self.described_bytes > MOST_DESCRIBED_BYTES {
+            return Err(refused(lua, "the descriptions of the functions in the library are too long"));
+        }
+        self.functions.push(function);
+        Ok(())
+    }
 }
 
 impl ScriptHost for LibraryLoader {
     fn serve(&mut self, lua: &Lua, number: i64, args: MultiValue) -> Results {
         match number {
-            TICK if self.limit.is_some_and(|limit| self.began.elapsed() > limit) => {
+            TICK | REGISTER if self.limit.is_some_and(|limit| self.began.elapsed() > limit) => {
                 return Err(refused(lua, "FUNCTION LOAD timeout"));
             }
-            REGISTER => self.functions.push(read_function(lua, &args, &self.functions)?),
+            REGISTER => self.register(lua, &args)?,
             _ => {}
         }
         Ok(().into_lua_multi(lua)?)
@@ -147,8 +167,9 @@ fn read_positional(lua: &Lua, name: &Value, callback: &Value) -> Result<Named, R
     let Value::Function(callback) = callback else {
         return Err(refused(lua, "second argument to redis.register_function must be a function"));
     };
+    let callback = StoredFunction::new(lua, callback.clone())?;
     let flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
-    Ok((name, LibraryFunction { name: String::new(), description: None, flags, callback: callback.clone() }))
+    Ok((name, LibraryFunction { name: String::new(), description: None, flags, callback }))
 }
 
 fn read_named(lua: &Lua, named: &Table) -> Result<Named, Raise> {
@@ -163,7 +184,7 @@ fn read_named(lua: &Lua, named: &Table) -> Result<Named, Raise> {
             b"function_name" => name = Some(string_in(lua, "function_name", &value)?),
             b"description" => description = Some(string_in(lua, "description", &value)?),
             b"callback" => match value {
-                Value::Function(function) => callback = Some(function),
+                Value::Function(function) => callback = Some(StoredFunction::new(lua, function)?),
                 _ => {
                     let text = "callback argument given to redis.register_function must be a function";
                     return Err(refused(lua, text));
@@ -268,6 +289,18 @@ mod tests {
     }
 
     #[test]
+    fn a_library_may_have_many_functions_and_they_may_not_say_much() {
+        let many = "local f = function() end\nlocal i = 0\nwhile i < 9000 do i = i + 1 redis.register_function('f' .. i, f) end";
+        let engine = FunctionEngine::new(64 << 20).unwrap();
+        assert_eq!(engine.load(many.as_bytes(), None).unwrap().len(), 9000);
+        let long = "local d, i = 'xxxxxxxx', 0\nwhile #d < 300000 do d = d .. d end\n\
+            while i < 100 do i = i + 1 redis.register_function{function_name='f' .. i, callback=function() end, description=d} end";
+        let refused = engine.load(long.as_bytes(), None).unwrap_err();
+        assert!(refused.ends_with("the descriptions of the functions in the library are too long"), "{refused}");
+        assert_eq!(engine.load(many.as_bytes(), None).unwrap().len(), 9000);
+    }
+
+    #[test]
     fn a_function_sees_what_scripts_see_and_can_register_nothing() {
         let engine = FunctionEngine::new(64 << 20).unwrap();
         let code = "local lib = redis\nredis.register_function('a', function(keys, args)\n\
@@ -277,8 +310,9 @@ mod tests {
         let functions = engine.load(code.as_bytes(), None).unwrap();
         let lua = engine.interpreter().lua();
         let (keys, args) = (lua.create_sequence_from(["k"]).unwrap(), lua.create_table().unwrap());
-        let bound = engine.interpreter().bind(&functions[0].callback, keys, args).unwrap();
-        let mut host = LibraryLoader { began: Instant::now(), limit: None, functions: Vec::new() };
+        let callback = functions[0].callback.get(lua).unwrap();
+        let bound = engine.interpreter().bind(&callback, keys, args).unwrap();
+        let mut host = LibraryLoader::new(None);
         let error = engine.interpreter().run(&bound, &mut host).unwrap_err();
         let ScriptError::Raised { line, .. } = error else { panic!("{error:?}") };
         let line = String::from_utf8_lossy(&line);

@@ -1,6 +1,6 @@
 //! A function that a library has registered: what runs it, and what it says about itself.
 
-use quire_lua::mlua::Function;
+use quire_lua::StoredFunction;
 
 use super::shebang::ScriptFlags;
 
@@ -14,5 +14,5 @@ pub struct LibraryFunction {
     /// What it may do.
     pub flags: ScriptFlags,
     /// What is run.
-    pub callback: Function,
+    pub callback: StoredFunction,
 }

@@ -129,6 +129,7 @@ impl Functions {
 
     /// Gives the interpreter back. Without libraries none is needed.
     pub fn put_back(&mut self, engine: Box<FunctionEngine>) {
+        engine.interpreter().free_stored();
         self.memory_bytes = engine.interpreter().memory_bytes();
         self.engine = Some(engine);
         self.drop_unused();
@@ -180,6 +181,7 @@ impl Scripts {
 
     /// Gives the interpreter back.
     pub fn put_back(&mut self, interpreter: Box<Interpreter>) {
+        interpreter.free_stored();
         self.memory_bytes = interpreter.memory_bytes();
         self.interpreter = Some(interpreter);
     }

@@ -3,14 +3,14 @@
 //! Relies on the root, which names the one object that holds them. New bytes get an object of their own before the root names it, so
 //! that what was there stays when memory is short.
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::heap::External;
 use crate::keyspace::{Keyspace, root};
 
 /// The bytes; none if there never were any, or they were taken away.
 ///
 /// # Errors
-/// [`crate::StoreError::Damaged`].
+/// [`StoreError::Damaged`].
 pub fn get(keyspace: &Keyspace) -> Result<Option<&[u8]>> {
     let arena = keyspace.arena();
     let External { object, size } = root::attachment(arena, keyspace.root())?;
@@ -23,7 +23,7 @@ pub fn get(keyspace: &Keyspace) -> Result<Option<&[u8]>> {
 /// Puts these bytes in the place of those that are there; no bytes take them away.
 ///
 /// # Errors
-/// [`crate::StoreError::OutOfMemory`], [`crate::StoreError::Damaged`]; what was there stays.
+/// [`StoreError::OutOfMemory`], [`StoreError::TooLarge`], [`StoreError::Damaged`]; what was there stays.
 pub fn set(keyspace: &mut Keyspace, bytes: &[u8]) -> Result<()> {
     let old = root::attachment(keyspace.arena(), keyspace.root())?;
     if old.object.is_null() && bytes.is_empty() {
@@ -31,7 +31,8 @@ pub fn set(keyspace: &mut Keyspace, bytes: &[u8]) -> Result<()> {
     }
     let mut new = External::default();
     if !bytes.is_empty() {
-        new = External { object: keyspace.heap.alloc_external(bytes.len())?, size: bytes.len() as u32 };
+        let size = size_of_bytes(bytes.len())?;
+        new = External { object: keyspace.heap.alloc_external(bytes.len())?, size };
         keyspace.heap.arena.bytes_mut(new.object, 0, bytes.len())?.copy_from_slice(bytes);
     }
     root::set_attachment(&mut keyspace.heap.arena, keyspace.root, new)?;
@@ -40,4 +41,20 @@ pub fn set(keyspace: &mut Keyspace, bytes: &[u8]) -> Result<()> {
         keyspace.heap.arena.free(old.object)?;
     }
     Ok(())
+}
+
+/// Their number as the root keeps it.
+fn size_of_bytes(len: usize) -> Result<u32> {
+    u32::try_from(len).map_err(|_| StoreError::TooLarge { len: len as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_too_many_for_the_root_are_refused_rather_than_cut() {
+        assert_eq!(size_of_bytes(u32::MAX as usize).unwrap(), u32::MAX);
+        assert!(matches!(size_of_bytes(1 << 32), Err(StoreError::TooLarge { len: 0x1_0000_0000 })));
+    }
 }
