@@ -27,7 +27,7 @@ const UNKNOWN_SHOWN_BYTES: usize = 128;
 const READONLY: &str = "READONLY You can't write against a read only replica.";
 const SUBSCRIBED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 /// Why a command is refused while the data is loaded.
-const NOT_LOADED: &str = "LOADING Redis is loading the dataset in memory";
+pub const NOT_LOADED: &str = "LOADING Redis is loading the dataset in memory";
 const IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// Why writes are refused after a background save failed; clients know this text.
 pub const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to \
@@ -138,6 +138,8 @@ fn reject(ctx: &mut Ctx<'_>, error: &CmdError) {
         multi.failed = true;
     }
     give_up_copy(ctx);
+    // It may be the request that has waited for its keys to be moved: what the target says was not acted on, and is old later.
+    ctx.server.blocked.migrations.forget(ctx.client.id);
     if ctx.server.clients.tracking.any() {
         invalidation::end_choice(ctx);
     }

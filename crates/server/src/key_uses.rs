@@ -1,8 +1,8 @@
-//! Which keys a request names, and what it does with them, for commands of which no rule tells that: SET, BITFIELD, SORT and MIGRATE.
+//! Which keys a request names, and what it does with them, for commands of which no rule tells that: SET, BITFIELD, SORT, MIGRATE and
+//! XREADGROUP.
 //!
-//! Relies on `args` and on the words for uses in `key_spec`.
-
-use std::ops::Range;
+//! Relies on `args` and on the words for uses in `key_spec`. Options are read as the commands read them: a word that only looks like one
+//! may be a password or a name.
 
 use crate::args::Args;
 use crate::key_spec::{ACCESS, DELETE, KeyUse, OW, RO, RW, UPDATE};
@@ -52,20 +52,44 @@ pub fn of_sort(args: Args<'_>) -> KeyUses {
     keys
 }
 
-/// MIGRATE has one key in front, or an empty word there and keys behind KEYS; with keys in both places it is refused.
+/// MIGRATE moves the key behind the port, or where that is empty all behind the first KEYS that is no password. With keys in both
+/// places it is refused.
 pub fn of_migrate(args: Args<'_>) -> KeyUses {
-    let moved = |keys: Range<usize>| keys.map(|at| (at, RW | ACCESS | DELETE)).collect();
+    const MOVED: KeyUse = RW | ACCESS | DELETE;
     let mut at = 6;
     while at < args.len() {
-        at += match () {
-            () if args.is(at, "KEYS") && args.at(3).is_empty() => return moved(at + 1..args.len()),
-            () if args.is(at, "KEYS") => return Vec::new(),
-            () if args.is(at, "AUTH") => 2,
-            () if args.is(at, "AUTH2") => 3,
-            () => 1,
+        let behind = args.len() - at - 1;
+        at += if args.is(at, "AUTH") && behind >= 1 {
+            2
+        } else if args.is(at, "AUTH2") && behind >= 2 {
+            3
+        } else if args.is(at, "KEYS") && args.at(3).is_empty() {
+            return (at + 1..args.len()).map(|at| (at, MOVED)).collect();
+        } else if args.is(at, "KEYS") {
+            return Vec::new();
+        } else {
+            1
         };
     }
-    moved(3..4)
+    vec![(3, MOVED)]
+}
+
+/// XREADGROUP reads the keys behind the first STREAMS that is no name of a group or a consumer, in the first half of the words there.
+pub fn of_xreadgroup(args: Args<'_>) -> KeyUses {
+    let mut at = 1;
+    while at < args.len() {
+        let behind = args.len() - at - 1;
+        at += if args.is(at, "STREAMS") && behind >= 1 {
+            return (at + 1..=at + behind / 2).map(|at| (at, RO | ACCESS)).collect();
+        } else if args.is(at, "GROUP") && behind >= 2 {
+            3
+        } else if (args.is(at, "COUNT") || args.is(at, "BLOCK")) && behind >= 1 {
+            2
+        } else {
+            1
+        };
+    }
+    Vec::new()
 }
 
 #[cfg(test)]
@@ -92,6 +116,13 @@ mod tests {
                 "MIGRATE h 1  0 9 COPY AUTH keys AUTH2 keys keys keys b c",
                 vec![(13, RW | ACCESS | DELETE), (14, RW | ACCESS | DELETE)],
             ),
+            (of_migrate, "MIGRATE h 1 a 0 1 AUTH KEYS", vec![(3, RW | ACCESS | DELETE)]),
+            (of_migrate, "MIGRATE h 1  0 1 KEYS a KEYS b", [7, 8, 9].map(|at| (at, RW | ACCESS | DELETE)).to_vec()),
+            (of_migrate, "MIGRATE h 1  0 1 AUTH keys keys b", vec![(9, RW | ACCESS | DELETE)]),
+            (of_migrate, "MIGRATE h 1  0 1 AUTH2 AUTH KEYS REPLACE KEYS b", vec![(11, RW | ACCESS | DELETE)]),
+            (of_xreadgroup, "XREADGROUP GROUP g c STREAMS a b 0 0", vec![(5, RO | ACCESS), (6, RO | ACCESS)]),
+            (of_xreadgroup, "XREADGROUP COUNT 1 GROUP STREAMS c STREAMS a >", vec![(7, RO | ACCESS)]),
+            (of_xreadgroup, "XREADGROUP GROUP g STREAMS NOACK BLOCK 5", vec![]),
         ] {
             let mut ranges = Vec::new();
             for word in line.split(' ') {

@@ -1,16 +1,16 @@
 //! Keys on their way to another server (MIGRATE): a thread for each client that has asked for it talks to the target, while the client
 //! waits and all others are served.
 //!
-//! Relies on the handler to make the requests and to take keys away that the target has acknowledged. No operation on the socket takes
-//! longer than the client has said, so that a thread ends.
+//! Relies on the handler to make the requests, within the memory that it may take, and to take keys away that the target has
+//! acknowledged. Neither a reply nor a part of what is sent takes longer than the client has said, so that a thread ends.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::Waker;
 
@@ -25,6 +25,8 @@ const LONGEST_LINE: usize = 1024;
 const CONNECTING: &str = "IOERR error or timeout connecting to the client";
 const WRITING: &str = "IOERR error or timeout writing to target instance";
 const READING: &str = "IOERR error or timeout reading to target instance";
+/// Replacing a key by itself and then taking it away would lose it, and in a transaction no other client is served.
+const ITSELF: &str = "ERR the target is this server: it would lose the keys, or wait for itself";
 
 /// What the target is to be sent.
 #[derive(Debug, Default)]
@@ -35,12 +37,29 @@ pub struct MigrationJob {
     pub port: u16,
     /// How long each operation on the socket may take.
     pub timeout: Duration,
+    /// Where this server itself listens, if it can't be its own target.
+    pub own_addresses: Vec<SocketAddr>,
     /// Requests that come first: the password, and the database.
     pub opening: Vec<u8>,
     /// How many these are.
     pub opening_replies: usize,
     /// A RESTORE for each key.
     pub restores: Vec<u8>,
+}
+
+impl MigrationJob {
+    /// Memory that its requests take.
+    fn memory_bytes(&self) -> usize {
+        self.opening.capacity() + self.restores.capacity()
+    }
+
+    /// Whether this is this server's own address, as a connection to it has it.
+    fn is_itself(&self, socket: &TcpStream) -> io::Result<bool> {
+        let (target, from) = (socket.peer_addr()?, socket.local_addr()?);
+        // A server that listens everywhere listens at the address from which it has reached its own machine.
+        let is_at = |own: &SocketAddr| *own == target || own.ip().is_unspecified() && target.ip() == from.ip();
+        Ok(self.own_addresses.iter().any(|own| own.port() == target.port() && is_at(own)))
+    }
 }
 
 /// A key as it was sent.
@@ -72,6 +91,32 @@ struct Migration {
     report: Receiver<MigrationReport>,
 }
 
+/// What the threads tell the loop.
+#[derive(Debug, Default)]
+struct JobCounts {
+    /// How many jobs have ended.
+    ended: AtomicU64,
+    /// Memory of those that have not.
+    bytes: AtomicU64,
+}
+
+/// A job that has begun. However it ends, it is counted as ended, and the loop is woken.
+struct BegunJob {
+    counts: Arc<JobCounts>,
+    bytes: u64,
+    waker: Arc<Waker>,
+}
+
+impl Drop for BegunJob {
+    fn drop(&mut self) {
+        self.counts.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        // The loop loads it when it was woken; the channel has the report by then.
+        self.counts.ended.fetch_add(1, Ordering::Release);
+        // If the loop is gone there is none to wake.
+        let _ = self.waker.wake();
+    }
+}
+
 /// What is known of a client's job.
 #[derive(Debug)]
 pub enum MigrationState {
@@ -89,9 +134,8 @@ pub struct Migrations {
     by_client: HashMap<u64, Migration>,
     /// How many were begun.
     begun: u64,
-    /// How many have ended.
-    ended: Arc<AtomicU64>,
-    /// How many of these the loop has seen.
+    counts: Arc<JobCounts>,
+    /// How many of those that have ended the loop has seen.
     seen: u64,
 }
 
@@ -111,22 +155,23 @@ impl Migrations {
         job: MigrationJob,
         waker: Arc<Waker>,
     ) -> io::Result<()> {
-        if self.begun.saturating_sub(self.ended.load(Ordering::Acquire)) >= MOST_JOBS {
+        if self.begun.saturating_sub(self.counts.ended.load(Ordering::Acquire)) >= MOST_JOBS {
             return Err(io::Error::other(format!(
                 "keys of {MOST_JOBS} clients are being moved already, try again later"
             )));
         }
         let (sender, report) = mpsc::channel();
-        let (count, ended) = (keys.len(), Arc::clone(&self.ended));
-        std::thread::Builder::new().name("migrate".to_owned()).spawn(move || {
-            // A client that is gone waits for no report.
-            let _ = sender.send(perform(&job, count));
-            // The loop loads it when it was woken; the channel has the report by then.
-            ended.fetch_add(1, Ordering::Release);
-            // If the loop is gone there is none to wake.
-            let _ = waker.wake();
-        })?;
+        let (count, bytes) = (keys.len(), job.memory_bytes() as u64);
         self.begun += 1;
+        self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let begun = BegunJob { counts: Arc::clone(&self.counts), bytes, waker };
+        std::thread::Builder::new().name("migrate".to_owned()).spawn(move || {
+            let report = perform(&job, count);
+            drop(job);
+            // A client that is gone waits for no report.
+            let _ = sender.send(report);
+            drop(begun);
+        })?;
         self.by_client.insert(client, Migration { request: (db, words_of(args)), keys, report });
         Ok(())
     }
@@ -147,6 +192,17 @@ impl Migrations {
         }
     }
 
+    /// Forgets the job of a client: what asks for it was refused meanwhile, so that what has become of it is not used any more.
+    pub fn forget(&mut self, client: u64) {
+        self.by_client.remove(&client);
+    }
+
+    /// Memory of what is on its way.
+    #[inline]
+    pub fn memory_bytes(&self) -> u64 {
+        self.counts.bytes.load(Ordering::Relaxed)
+    }
+
     /// Forgets the jobs of clients that are gone.
     pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
         self.by_client.retain(|client, _| is_there(*client));
@@ -154,7 +210,7 @@ impl Migrations {
 
     /// Whether more have ended since this was asked last.
     pub fn have_ended(&mut self) -> bool {
-        let ended = self.ended.load(Ordering::Acquire);
+        let ended = self.counts.ended.load(Ordering::Acquire);
         std::mem::replace(&mut self.seen, ended) != ended
     }
 }
@@ -181,16 +237,20 @@ pub fn perform(job: &MigrationJob, keys: usize) -> MigrationReport {
             return report;
         }
     };
-    if send(&mut socket, &job.opening).and_then(|()| send(&mut socket, &job.restores)).is_err() {
+    if job.is_itself(&socket).unwrap_or(false) {
+        report.error = Some(ITSELF.to_owned());
+        return report;
+    }
+    let sent = [&job.opening, &job.restores].into_iter().try_for_each(|bytes| send(&mut socket, bytes, job.timeout));
+    if sent.is_err() {
         report.error = Some(WRITING.to_owned());
         return report;
     }
-    let mut replies = Replies { socket, buffer: Vec::new() };
+    let mut replies = Replies { socket, buffer: Vec::new(), timeout: job.timeout };
     let mut opening_error = None;
     for _ in 0..job.opening_replies {
         match replies.next_line() {
-            Ok(line) if line.starts_with(b"-") => opening_error = opening_error.or(Some(line)),
-            Ok(_) => {}
+            Ok(line) => opening_error = opening_error.or(refusal(&line)),
             Err(_) => {
                 report.error = Some(READING.to_owned());
                 return report;
@@ -202,15 +262,26 @@ pub fn perform(job: &MigrationJob, keys: usize) -> MigrationReport {
             report.error.get_or_insert_with(|| READING.to_owned());
             break;
         };
-        if opening_error.is_some() || line.starts_with(b"-") {
-            let line = opening_error.as_ref().unwrap_or(&line);
-            let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
-            report.error.get_or_insert_with(|| format!("ERR Target instance replied with error: {text}"));
-        } else {
-            *taken = true;
+        match opening_error.clone().or(refusal(&line)) {
+            Some(error) => {
+                report.error.get_or_insert(error);
+            }
+            None => *taken = true,
         }
     }
     report
+}
+
+/// Why a request was not done, as the target's reply says it. What is no reply to it may come from any program: nothing is taken away
+/// because of that.
+fn refusal(line: &[u8]) -> Option<String> {
+    match line {
+        b"+OK" => None,
+        [b'-', text @ ..] => {
+            Some(format!("ERR Target instance replied with error: {}", String::from_utf8_lossy(text)))
+        }
+        other => Some(format!("ERR Target instance replied with what is no answer: {}", other.escape_ascii())),
+    }
 }
 
 fn connect(job: &MigrationJob) -> io::Result<TcpStream> {
@@ -219,8 +290,6 @@ fn connect(job: &MigrationJob) -> io::Result<TcpStream> {
         match TcpStream::connect_timeout(&address, job.timeout) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(job.timeout))?;
-                socket.set_write_timeout(Some(job.timeout))?;
                 return Ok(socket);
             }
             Err(error) => failed = error,
@@ -229,19 +298,41 @@ fn connect(job: &MigrationJob) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-fn send(socket: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-    bytes.chunks(CHUNK_BYTES).try_for_each(|chunk| socket.write_all(chunk))
+/// Sends bytes; each part of them takes no longer than `timeout`.
+fn send(socket: &mut TcpStream, bytes: &[u8], timeout: Duration) -> io::Result<()> {
+    for mut chunk in bytes.chunks(CHUNK_BYTES) {
+        let began = Instant::now();
+        while !chunk.is_empty() {
+            socket.set_write_timeout(Some(left(began, timeout)?))?;
+            match socket.write(chunk) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => chunk = &chunk[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is left of a time.
+fn left(began: Instant, timeout: Duration) -> io::Result<Duration> {
+    let left = timeout.saturating_sub(began.elapsed());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// The lines that the target replies with.
 struct Replies {
     socket: TcpStream,
     buffer: Vec<u8>,
+    /// How long each of them may take.
+    timeout: Duration,
 }
 
 impl Replies {
     /// The next line, without its end.
     fn next_line(&mut self) -> io::Result<Vec<u8>> {
+        let began = Instant::now();
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let rest = self.buffer.split_off(end + 1);
@@ -255,10 +346,13 @@ impl Replies {
             if self.buffer.len() > LONGEST_LINE {
                 return Err(ErrorKind::InvalidData.into());
             }
+            self.socket.set_read_timeout(Some(left(began, self.timeout)?))?;
             let mut some = [0; LONGEST_LINE];
-            match self.socket.read(&mut some)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                count => self.buffer.extend_from_slice(&some[..count]),
+            match self.socket.read(&mut some) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.buffer.extend_from_slice(&some[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -283,7 +377,8 @@ mod tests {
         });
         let (host, timeout) = ("127.0.0.1".to_owned(), Duration::from_secs(30));
         let (opening, restores) = (b"ab".to_vec(), b"cdef".to_vec());
-        let report = perform(&MigrationJob { host, port, timeout, opening, opening_replies, restores }, 2);
+        let job = MigrationJob { host, port, timeout, opening, opening_replies, restores, ..MigrationJob::default() };
+        let report = perform(&job, 2);
         assert_eq!(&target.join().unwrap(), b"abcdef");
         report
     }
@@ -310,6 +405,19 @@ mod tests {
             (b"+O", 0, [false, false], Some(READING)),
             (b"", 1, [false, false], Some(READING)),
             (&[b'x'; 5000], 0, [false, false], Some(READING)),
+            (
+                b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n",
+                1,
+                [false, false],
+                Some("ERR Target instance replied with what is no answer: HTTP/1.1 400 Bad Request"),
+            ),
+            (
+                b"+OK\r\n+QUEUED\r\n+OK\r\n",
+                1,
+                [false, true],
+                Some("ERR Target instance replied with what is no answer: +QUEUED"),
+            ),
+            (b"\n\n", 0, [false, false], Some("ERR Target instance replied with what is no answer: ")),
         ] {
             let report = report_of(reply, opening);
             assert_eq!(
@@ -343,9 +451,11 @@ mod tests {
         (0..MOST_JOBS).for_each(|client| begin(&mut migrations, client).unwrap());
         migrations.keep(|_| false);
         assert!(begin(&mut migrations, MOST_JOBS).unwrap_err().to_string().contains("try again later"));
-        while migrations.ended.load(Ordering::Acquire) < MOST_JOBS {
+        assert!(migrations.memory_bytes() >= MOST_JOBS, "what is on its way counts");
+        while migrations.counts.ended.load(Ordering::Acquire) < MOST_JOBS {
             std::thread::sleep(Duration::from_millis(10));
         }
+        assert_eq!(migrations.memory_bytes(), 0);
         begin(&mut migrations, MOST_JOBS).unwrap();
     }
 
@@ -363,5 +473,45 @@ mod tests {
         assert_eq!(perform(&job(port), 1).error.as_deref(), Some(READING));
         drop(listener);
         assert_eq!(perform(&job(port), 1).error.as_deref(), Some(WRITING));
+    }
+    #[test]
+    fn a_target_that_gives_its_reply_bit_by_bit_ends_the_job_in_time() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            // Each bit comes long before the time of a read would be over; all of them take longer than a line may.
+            let mut bits = 0;
+            while socket.write_all(b"x").is_ok() && bits < 600 {
+                std::thread::sleep(Duration::from_millis(50));
+                bits += 1;
+            }
+            bits
+        });
+        let (host, timeout) = ("127.0.0.1".to_owned(), Duration::from_secs(1));
+        let job = MigrationJob { host, port, timeout, restores: b"x".to_vec(), ..MigrationJob::default() };
+        assert_eq!(perform(&job, 1).error.as_deref(), Some(READING));
+        assert!(target.join().unwrap() < 600, "the target has more to give");
+    }
+
+    #[test]
+    fn a_server_sends_itself_nothing_that_would_only_take_its_own_place() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for (own, is_itself) in
+            [("127.0.0.1", true), ("0.0.0.0", true), ("127.0.0.2", false), ("::1", false)].map(|(ip, is_itself)| {
+                (vec![SocketAddr::new("10.0.0.1".parse().unwrap(), 1), SocketAddr::new(ip.parse().unwrap(), port)], is_itself)
+            })
+        {
+            let job = MigrationJob {
+                host: "127.0.0.1".to_owned(),
+                port,
+                timeout: Duration::from_millis(20),
+                own_addresses: own,
+                restores: b"x".to_vec(),
+                ..MigrationJob::default()
+            };
+            assert_eq!(perform(&job, 1).error.as_deref(), Some(if is_itself { ITSELF } else { READING }));
+        }
     }
 }

@@ -247,10 +247,10 @@ impl ServerState {
         }
     }
 
-    /// What `maxmemory` limits: the data, what clients hold, and what is known of their caches.
+    /// What `maxmemory` limits: the data, what clients hold, what is known of their caches, and keys on their way to other servers.
     pub fn memory_bytes(&self, store: &Store) -> u64 {
         let clients_bytes = self.clients.memory_bytes() + self.clients.tracking.memory_bytes();
-        store.arena().stats().allocated_bytes + clients_bytes as u64
+        store.arena().stats().allocated_bytes + clients_bytes as u64 + self.blocked.migrations.memory_bytes()
     }
 
     /// The monotonic clock: milliseconds since the start.

@@ -412,10 +412,10 @@ impl CommandSpec {
         // What names no keys may change any: it empties or exchanges databases.
         let names_key =
             |spec: &KeySpec| spec.find == KeyFind::Unknown || spec.positions(args).any(|at| args.at(at) == key);
-        self.has(MAY_WRITE)
-            || self.has(WRITE)
-                && (self.key_specs.is_empty()
-                    || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec)))
+        let specs_name_it = || self.key_specs.iter().any(|spec| spec.usage & RO == 0 && names_key(spec));
+        // Rules may miss keys where a request can be read in more than one way.
+        let uses_it = || self.key_uses(args).iter().any(|(at, usage)| usage & RO == 0 && args.at(*at) == key);
+        self.has(MAY_WRITE) || self.has(WRITE) && (self.key_specs.is_empty() || specs_name_it() || uses_it())
     }
     /// The indices of all words of a request that may be keys, and what is done with each.
     pub fn key_uses(&self, args: Args<'_>) -> KeyUses {

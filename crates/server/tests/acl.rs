@@ -371,3 +371,25 @@ fn secrets_of_users_are_not_shown() {
         }
     }
 }
+
+#[test]
+fn a_word_that_only_looks_like_an_option_hides_no_key_from_the_rules() {
+    let server = start(&[]);
+    let mut admin = server.client();
+    admin.text("MSET secret 1 app:1 1");
+    admin.text("XADD secrets 1-1 f v");
+    admin.text("XGROUP CREATE secrets streams 0");
+    admin.text("ACL SETUSER app on nopass +@all ~app:* ~streams");
+    let mut app = log_in(&server, "app", "x");
+    let port = common::free_port().to_string();
+    let mut migrate = |rest: &[&str]| {
+        let words = [&["MIGRATE", "127.0.0.1", &port, "", "0", "30000"], rest].concat();
+        app.words(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).text()
+    };
+    assert_eq!(migrate(&["KEYS", "secret", "KEYS", "app:1"]), NO_KEY);
+    assert_eq!(migrate(&["AUTH", "KEYS", "KEYS", "secret"]), NO_KEY);
+    // The password is no key, and neither is the empty word in the place of one.
+    let allowed = migrate(&["AUTH", "KEYS", "KEYS", "app:1"]);
+    assert_eq!(allowed, "IOERR error or timeout writing to target instance");
+    assert_eq!(app.text("XREADGROUP COUNT 1 GROUP streams app:c streams secrets >"), NO_KEY);
+}

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use common::{Client, Running, Value, start, start_in};
+use quire_rng::SplitMix64;
 
 fn migrate(client: &mut Client, port: u16, rest: &str) -> String {
     client.text(&format!("MIGRATE 127.0.0.1 {port} {rest}"))
@@ -138,4 +139,85 @@ fn keys_that_have_moved_are_gone_after_a_restart_and_in_a_transaction_it_is_done
     let server = start_in(dir.path(), &settings);
     let mut here = server.client();
     assert_eq!((here.call("KEYS *").items()[0].text().as_str(), target.client().call("DBSIZE").int()), ("d", 3));
+}
+
+#[test]
+fn a_key_is_not_lost_to_a_server_that_is_its_own_target() {
+    let server = start(&[]);
+    let mut here = server.client();
+    here.text("SET k v");
+    let refused = migrate(&mut here, server.port, "k 0 30000 REPLACE");
+    assert_eq!(refused, "ERR the target is this server: it would lose the keys, or wait for itself");
+    here.text("MULTI");
+    migrate(&mut here, server.port, "k 5 9999999999 COPY");
+    assert_eq!(here.call("EXEC").items()[0].text(), refused);
+    assert_eq!(here.text("GET k"), "v");
+    assert_eq!(migrate(&mut here, server.port, "k 0 30000 COPY REPLACE"), "OK");
+    assert_eq!(migrate(&mut here, server.port, "k 5 30000"), "OK");
+    assert_eq!(here.call("DBSIZE"), Value::Int(0));
+    here.text("SELECT 5");
+    assert_eq!(here.text("GET k"), "v");
+}
+
+#[test]
+fn a_key_is_not_lost_to_a_target_that_is_no_server_for_it() {
+    let source = start(&[]);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut asking = source.client();
+    asking.text("SET k v");
+    asking.send(format!("MIGRATE 127.0.0.1 {} k 0 30000\r\n", listener.local_addr().unwrap().port()));
+    let (mut socket, _) = listener.accept().unwrap();
+    assert!(socket.read(&mut [0; 16]).unwrap() > 0);
+    socket.write_all(b"HTTP/1.1 400 Bad Request\r\nServer: some\r\nConnection: close\r\n\r\n").unwrap();
+    let refused = asking.reply().text();
+    assert_eq!(refused, "ERR Target instance replied with what is no answer: HTTP/1.1 400 Bad Request");
+    assert_eq!(asking.text("GET k"), "v");
+}
+
+#[test]
+fn what_a_target_has_said_is_forgotten_when_its_request_is_refused_meanwhile() {
+    let source = start(&[]);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (mut asking, mut other) = (source.client(), source.client());
+    other.text("SET k v");
+    let line = format!("MIGRATE 127.0.0.1 {} k 0 30000\r\n", listener.local_addr().unwrap().port());
+    asking.send(&line);
+    let (mut socket, _) = listener.accept().unwrap();
+    assert_eq!(other.text("CONFIG SET read-only yes"), "OK");
+    socket.write_all(b"+OK\r\n+OK\r\n").unwrap();
+    assert_eq!(asking.reply().text(), "READONLY You can't write against a read only replica.");
+    assert_eq!(other.text("CONFIG SET read-only no"), "OK");
+    // The same words again are a request of their own, for which the target must be asked.
+    asking.send(&line);
+    listener.set_nonblocking(true).unwrap();
+    let mut again = None;
+    common::eventually("the target is asked again", || {
+        again = listener.accept().ok();
+        again.is_some()
+    });
+    assert_eq!(other.text("GET k"), "v");
+    let (mut socket, _) = again.unwrap();
+    socket.set_nonblocking(false).unwrap();
+    socket.write_all(b"+OK\r\n+OK\r\n").unwrap();
+    assert_eq!(asking.reply().text(), "OK");
+    assert_eq!(other.call("EXISTS k"), Value::Int(0));
+}
+
+#[test]
+fn what_is_on_its_way_takes_no_more_memory_than_clients_may() {
+    let source = start(&[("maxmemory-clients", "4mb")]);
+    let mut here = source.client();
+    let mut random = SplitMix64::new(1);
+    for key in ["a", "b", "c", "d"] {
+        let noise: Vec<u8> = (0..900_000).map(|_| random.below(256) as u8).collect();
+        here.words(&[b"SET", key.as_bytes(), &noise]);
+    }
+    here.call("SETRANGE large 2999999 x");
+    let free = common::free_port();
+    for keys in [&["large"][..], &["a", "b", "c", "d"]] {
+        let refused = migrate_keys(&mut here, free, &[], keys);
+        assert!(refused.starts_with("ERR the keys can't be moved now: on their way they would take more memory"), "{refused}");
+    }
+    assert_eq!(migrate_keys(&mut here, free, &[], &["a"]), "IOERR error or timeout writing to target instance");
+    assert_eq!(here.call("DBSIZE"), Value::Int(5));
 }

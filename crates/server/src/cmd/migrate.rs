@@ -1,6 +1,7 @@
 //! MIGRATE: keys go to another server. They are taken away here when the target has them, unless they were changed meanwhile.
 //!
 //! Relies on `migration` to talk to the target in the background; in a transaction or a script, which can't wait, it is done at once.
+//! What is on its way may take the memory that clients leave of what all of them may take together.
 
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ use crate::rdb::encode::{encode_value, kind_of};
 const DEFAULT_TIMEOUT_MS: i64 = 1000;
 const CHANGED: CmdError = CmdError::fixed(
     "ERR a key was changed while it was moved: it is still here, and the target has what it was before",
+);
+
+const TOO_LARGE: CmdError = CmdError::fixed(
+    "ERR the keys can't be moved now: on their way they would take more memory than maxmemory-clients leaves; move fewer at a time",
 );
 
 /// What the words ask for.
@@ -91,8 +96,6 @@ pub fn migrate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         let report = migration::perform(&job, keys.len());
         return finish(ctx, &request, &keys, report);
     };
-    let clients = &ctx.server.clients;
-    ctx.server.blocked.migrations.keep(|id| clients.by_id(id).is_some());
     let begun = ctx.server.blocked.migrations.begin(asker, keys, job, waker);
     begun.map_err(|error| CmdError::owned(format!("ERR the keys can't be moved now: {error}")))?;
     Err(ctx.not_yet(BlockReason::Migration))
@@ -107,11 +110,15 @@ fn job_of(ctx: &Ctx<'_>, request: &MigrateRequest<'_>) -> MigrationJob {
         opening_replies += 1;
     }
     write_request(&mut opening, &[b"SELECT", request.db.to_string().as_bytes()]);
+    let is_bad_target = ctx.client.in_exec || request.db == i64::from(ctx.client.db.0) && !request.copy;
+    let addresses = ctx.server.instance.addresses.iter().filter(|_| is_bad_target);
     MigrationJob {
         host: ctx.args.text(1).into_owned(),
         // As atoi reads it.
         port: ctx.args.text(2).parse().unwrap_or(0),
         timeout: Duration::from_millis(request.timeout_ms as u64),
+        // Sockets in the file system are no targets.
+        own_addresses: addresses.filter_map(|address| address.parse().ok()).collect(),
         opening,
         opening_replies,
         restores: Vec::new(),
@@ -121,7 +128,13 @@ fn job_of(ctx: &Ctx<'_>, request: &MigrateRequest<'_>) -> MigrationJob {
 /// Adds a RESTORE for each key that exists.
 fn add_keys(ctx: &mut Ctx<'_>, request: &MigrateRequest<'_>, job: &mut MigrationJob) -> Result<Vec<SentKey>, CmdError> {
     let mut keys = Vec::new();
+    let most_bytes = room_bytes(ctx);
     for key in request.keys.iter() {
+        // A value takes about as much in its payload, of which there are two while it is written.
+        let payloads_bytes = ctx.store.memory_usage(ctx.client.db, key)?.map_or(0, |bytes| bytes.saturating_mul(2));
+        if payloads_bytes.saturating_add(job.restores.len() as u64) > most_bytes {
+            return Err(TOO_LARGE);
+        }
         let found = payload_of(ctx, key)?;
         ctx.store.count_read(found.is_some());
         let Some((payload, sent)) = found else { continue };
@@ -132,9 +145,18 @@ fn add_keys(ctx: &mut Ctx<'_>, request: &MigrateRequest<'_>, job: &mut Migration
             words.push(b"REPLACE");
         }
         write_request(&mut job.restores, &words);
+        if job.restores.len() as u64 > most_bytes {
+            return Err(TOO_LARGE);
+        }
         keys.push(sent);
     }
     Ok(keys)
+}
+
+/// What clients leave of the memory that they may take, with what is on its way for others.
+fn room_bytes(ctx: &Ctx<'_>) -> u64 {
+    let taken_bytes = ctx.server.clients.memory_bytes() as u64 + ctx.server.blocked.migrations.memory_bytes();
+    ctx.server.client_memory_limit_bytes().saturating_sub(taken_bytes)
 }
 
 /// A key's value as it is sent, and what tells that from any other.

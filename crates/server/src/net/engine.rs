@@ -17,7 +17,7 @@ use crate::invalidation;
 use crate::log_control;
 use crate::metrics::gather;
 use crate::persistence;
-use crate::state::Shutdown;
+use crate::state::{ServerState, Shutdown};
 
 /// Read at once from a socket.
 const SCRATCH_BYTES: usize = 256 * 1024;
@@ -167,6 +167,8 @@ impl Engine {
                 }
                 if self.worker.state.blocked.migrations.have_ended() {
                     self.announce(WakeEvent::MigrationEnds);
+                    let ServerState { blocked, clients, .. } = &mut self.worker.state;
+                    blocked.migrations.keep(|id| clients.by_id(id).is_some());
                 }
             }
             SIGNALS => {

@@ -3,6 +3,7 @@
 use crate::cmd::{
     introspect, stream_claims as claims, stream_groups as groups, stream_info as info, stream_reads as reads, streams,
 };
+use crate::key_uses;
 use crate::table::*;
 
 const O_1: &str = "O(1)";
@@ -144,7 +145,7 @@ pub static SPECS: &[CommandSpec] = &[
     stream(CommandSpec::new("xrange", -4, streams::xrange), "5.0.0", O_RANGE).flags(READONLY).keys(READS).summary("Returns the entries between two IDs.").args(RANGE),
     stream(CommandSpec::new("xread", -4, reads::xread), "5.0.0", "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.").flags(BLOCKING | READONLY).keys(&[KeySpec::keyword_half("STREAMS", 1, RO | ACCESS)]).differs(WAITS).summary("Returns the entries of streams behind IDs, and may wait for some.")
         .args(&[COUNT, BLOCK, STREAMS]),
-    stream(CommandSpec::new("xreadgroup", -7, reads::xreadgroup), "5.0.0", "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.").flags(BLOCKING | WRITE).keys(&[KeySpec::keyword_half("STREAMS", 4, RO | ACCESS)]).differs(WAITS).summary("As XREAD, in the name of a consumer of a group.")
+    stream(CommandSpec::new("xreadgroup", -7, reads::xreadgroup), "5.0.0", "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.").flags(BLOCKING | WRITE).keys(&[KeySpec::keyword_half("STREAMS", 4, RO | ACCESS)]).key_uses_by(key_uses::of_xreadgroup).differs(WAITS).summary("As XREAD, in the name of a consumer of a group.")
         .args(&[Arg::block("group_consumer", &[GROUP, CONSUMER]).token("GROUP"), COUNT, BLOCK, Arg::word("noack", "NOACK").optional(), STREAMS]),
     stream(CommandSpec::new("xrevrange", -4, streams::xrevrange), "5.0.0", "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).").flags(READONLY).keys(READS).summary("Returns the entries between two IDs, the last one first.").args(&[KEY, Arg::string("end"), Arg::string("start"), COUNT]),
     stream(CommandSpec::new("xsetid", -3, streams::xsetid), "5.0.0", O_1).flags(WRITE | DENYOOM | FAST).keys(UPDATES).summary("Says which ID was the last one.")
