@@ -110,7 +110,7 @@ pub enum Delivery {
 
 /// Messages that the client whose command is running has sent to itself.
 #[derive(Default, Debug)]
-struct OwnMessages {
+pub struct OwnMessages {
     messages: Vec<PushMessage>,
     /// Clients that are to be told of keys, which concerns the running one, too.
     told_later: Vec<(u64, InvalidKeys)>,
@@ -375,15 +375,31 @@ impl Clients {
     pub fn take_own_messages(&mut self) -> Option<Vec<PushMessage>> {
         let own = std::mem::take(&mut self.own);
         for (id, keys) in own.told_later {
-            self.tell_later(id, keys);
+            self.tell_later(id, keys, u64::MAX);
         }
         (!own.overflowed).then_some(own.messages)
     }
 
-    /// Client `id` is to be told of keys when the command that is running has ended.
-    pub fn tell_later(&mut self, id: u64, keys: InvalidKeys) {
+    /// Sets aside what the client was sent whose script is running, while commands of others run.
+    pub fn set_own_aside(&mut self) -> OwnMessages {
+        std::mem::take(&mut self.own)
+    }
+
+    /// The script goes on.
+    pub fn put_own_back(&mut self, own: OwnMessages) {
+        self.own = own;
+    }
+
+    /// Client `id` is to be told of keys when the command that is running has ended. If that would be more than so many bytes, the client
+    /// whose command it is could not be sent them: it is closed instead, and nothing of that is kept until then.
+    pub fn tell_later(&mut self, id: u64, keys: InvalidKeys, most_bytes: u64) {
         self.own.bytes += keys.memory_bytes() as u64;
-        self.own.told_later.push((id, keys));
+        if self.own.bytes > most_bytes {
+            (self.own.told_later, self.own.messages) = (Vec::new(), Vec::new());
+            self.own.overflowed = true;
+        } else {
+            self.own.told_later.push((id, keys));
+        }
     }
 
     /// Clients that are to be told of keys now that the command has ended.
@@ -407,5 +423,26 @@ impl Clients {
             connection.client.closing = CloseState::Now;
             self.doomed.push(slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_is_to_be_told_at_its_end_has_a_bound() {
+        let mut clients = Clients::default();
+        let keys = |len: usize| InvalidKeys::several(std::iter::once(&vec![b'k'; len][..]), 1);
+        clients.tell_later(1, keys(400), 1000);
+        clients.tell_later(1, keys(400), 1000);
+        assert_eq!(clients.own.told_later.len(), 2);
+        for _ in 0..100 {
+            clients.tell_later(1, keys(400), 1000);
+        }
+        assert!(clients.own.told_later.is_empty() && clients.has_own_messages());
+        assert!(clients.take_told_later().is_empty());
+        assert!(clients.take_own_messages().is_none(), "the client is closed");
+        assert!(!clients.has_own_messages());
     }
 }

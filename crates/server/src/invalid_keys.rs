@@ -36,8 +36,9 @@ impl InvalidKeys {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::One(key) => size_of::<Self>() + key.len(),
-            // The others that are told share it.
-            Self::Array(_) | Self::All => size_of::<Self>(),
+            // Others may share it, but it may be one's alone.
+            Self::Array(bytes) => size_of::<Self>() + bytes.len(),
+            Self::All => size_of::<Self>(),
         }
     }
 }

@@ -116,7 +116,12 @@ fn tell(state: &mut ServerState, running: Option<Receiver>, id: u64, keys: &Inva
     let is_broken = state.clients.slot_of(receiver_id).is_none();
     let receiver = if is_broken { None } else { known(state, receiver_id) };
     let (Some(tracks), true) = (known(state, id), is_broken || receiver.is_some()) else {
-        state.clients.tell_later(id, keys.clone());
+        let together_bytes = state.client_memory_limit_bytes();
+        let most_bytes = match state.config.output_limits.pubsub.hard_bytes {
+            0 => together_bytes,
+            of_one_bytes => of_one_bytes.min(together_bytes),
+        };
+        state.clients.tell_later(id, keys.clone(), most_bytes);
         return;
     };
     let Some(receiver) = receiver else {

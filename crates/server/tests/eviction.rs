@@ -162,3 +162,20 @@ fn what_was_evicted_is_not_brought_back_by_the_log() {
     assert_eq!(client.text("DEBUG DIGEST"), digest);
     assert_eq!(client.call("DBSIZE").int() as u64, 2000 - evicted);
 }
+
+#[test]
+fn how_often_keys_are_used_is_counted_after_a_reload_too() {
+    let settings = [("maxmemory-policy", "allkeys-lfu"), ("lfu-log-factor", "0"), ("lfu-decay-time", "0")];
+    let server = start(&settings);
+    let mut client = server.client();
+    for key in ["a", "b"] {
+        client.call(&format!("SET {key} v"));
+        for _ in 0..3 {
+            client.call(&format!("GET {key}"));
+        }
+        assert_eq!(client.text(&format!("OBJECT FREQ {key}")), "8", "{key}");
+        assert_eq!(client.text("DEBUG RELOAD"), "OK");
+        // Until then reads leave no mark.
+        eventually("all is brought back", || client.info("restore_in_progress") == "0");
+    }
+}

@@ -121,6 +121,23 @@ fn connections_that_come_while_the_data_is_loaded_go_on_when_it_is() {
 }
 
 #[test]
+fn nothing_is_told_of_data_that_is_not_loaded_and_nothing_is_put_where_it_will_come() {
+    let dir = tempfile::tempdir().unwrap();
+    leave_data(dir.path());
+    let server = Loading::start(dir.path(), &[("enable-debug-command", "yes")]);
+    let mut client = server.client();
+    for line in ["POPULATE 3", "RELOAD", "DIGEST", "digest-value a", "OBJECT a"] {
+        assert_eq!(client.text(&format!("DEBUG {line}")), LOADING, "{line}");
+    }
+    assert_eq!(client.text("DEBUG SLEEP 0"), "OK");
+    server.finish();
+    assert_eq!(client.text("DEBUG POPULATE 3"), "OK");
+    assert_eq!(client.call("DBSIZE"), Value::Int(5));
+    client.send(common::request("SHUTDOWN NOSAVE"));
+    assert!(server.ended().is_ok());
+}
+
+#[test]
 fn info_tells_how_far_the_data_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let server = Loading::start_told(dir.path(), &[], |progress| progress.tell(250, 1000));

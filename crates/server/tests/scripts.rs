@@ -254,3 +254,39 @@ fn scripts_may_call_commands_of_operators_while_debug_says_so() {
     client.text("DEBUG SET-DISABLE-DENY-SCRIPTS 0");
     assert!(text(&eval(&mut client, "return redis.call('debug', 'protocol', 'integer')")).starts_with(refused));
 }
+
+#[test]
+fn thousands_of_scripts_are_kept_and_values_that_are_too_many_end_only_their_script() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let mut first = String::new();
+    for number in 0..8200 {
+        let digest = client.words(&[b"SCRIPT", b"LOAD", format!("return {number}").as_bytes()]).text();
+        if number == 7 {
+            first = digest;
+        }
+    }
+    assert_eq!(client.info("number_of_cached_scripts"), "8200");
+    assert_eq!(client.text(&format!("EVALSHA {first} 0")), "7");
+    // The last ones leave no place for the error that they are to be told.
+    for count in 7600..8000 {
+        let script = format!("local t = {{}} for i = 1, {count} do t[i] = 'x' .. i end return redis.acl_check_cmd(unpack(t))");
+        let reply = eval(&mut client, &script);
+        assert!(matches!(reply, Value::Error(_)), "{count}: {reply:?}");
+    }
+    assert_eq!(eval(&mut client, "return 6"), Value::Int(6));
+}
+
+#[test]
+fn what_a_slow_script_publishes_to_its_own_client_reaches_no_other_one() {
+    let server = start(&[("busy-reply-threshold", "1")]);
+    let (mut slow, mut other) = (server.client(), server.client());
+    slow.call("HELLO 3");
+    slow.call("SUBSCRIBE news");
+    begin(&mut slow, "redis.call('publish', 'news', 'mine') while true do end");
+    common::eventually("others are refused", || other.text("PING").starts_with("BUSY"));
+    assert!(other.text("GET x").starts_with("BUSY"), "nothing else was sent");
+    assert_eq!(other.text("SCRIPT KILL"), "OK");
+    assert!(text(&slow.reply()).starts_with("ERR Script killed by user"));
+    assert_eq!(slow.reply().items()[2], Value::Bulk("mine".into()));
+}

@@ -8,7 +8,7 @@ use quire_units::redis;
 
 use crate::cmd::debug_protocol;
 use crate::ctx::{CmdError, Ctx};
-use crate::dispatch::refuse_write;
+use crate::dispatch::{NOT_LOADED, refuse_write};
 use crate::effects::EffectWord;
 use crate::invalidation;
 use crate::load_progress::LoadProgress;
@@ -23,6 +23,8 @@ const NOT_ALLOWED: CmdError = CmdError::fixed(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
      connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
+/// What concerns the data, and can't be done before that is loaded.
+const ABOUT_DATA: [&str; 5] = ["DIGEST", "DIGEST-VALUE", "OBJECT", "POPULATE", "RELOAD"];
 /// Longer sleeps are cut to this: a typo must not cost a restart.
 const LONGEST_SLEEP_S: f64 = 3600.0;
 
@@ -37,6 +39,9 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(NOT_ALLOWED);
     }
     let (args, words) = (ctx.args, ctx.args.len());
+    if ctx.server.steps.loading.is_some() && ABOUT_DATA.into_iter().any(|name| args.is(1, name)) {
+        return Err(CmdError::fixed(NOT_LOADED));
+    }
     if args.is(1, "HELP") && words == 2 {
         help(ctx)
     } else if args.is(1, "SLEEP") && words == 3 {
@@ -295,6 +300,7 @@ fn tell_store(ctx: &mut Ctx<'_>) {
     // The client that reloads may be the one that has paused all others.
     ctx.store.set_holding_expired(ctx.server.holds_expired());
     ctx.store.set_touching(!ctx.client.options.no_touch);
+    ctx.store.set_access_counting(ctx.server.config.maxmemory.access_counting());
 }
 
 fn digest_values(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {

@@ -85,6 +85,15 @@ impl BusySockets {
 impl BusyServer for BusySockets {
     fn serve(&mut self, store: &mut Store, state: &mut ServerState) {
         self.accept(state);
+        // It is not the others' whose requests run now.
+        let own = state.clients.set_own_aside();
+        self.serve_all(store, state);
+        state.clients.put_own_back(own);
+    }
+}
+
+impl BusySockets {
+    fn serve_all(&mut self, store: &mut Store, state: &mut ServerState) {
         let slots: Vec<Slot> = state.clients.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             let Some(mut connection) = state.clients.take(slot) else { continue };
