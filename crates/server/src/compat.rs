@@ -78,8 +78,10 @@ fn directive_table(text: &mut String) {
     let _ = write!(
         text,
         "\nA configuration file and CONFIG SET may have these directives of Redis and Valkey, too, which change nothing here (the log names \
-         them): {}; a file also `daemonize yes`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other \
-         names of commands, or for OpenSSL's ciphers are refused, all in one message.\n",
+         those that a file has): {}; a file also `daemonize yes`, `aof-load-truncated yes`, `shutdown-on-sigint` and `shutdown-on-sigterm` \
+         without `save`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other names of \
+         commands, for a save at the end whatever the rules are, for no start with a log that was cut off, or for OpenSSL's ciphers are \
+         refused, all in one message.\n",
         names.join(", ")
     );
 }

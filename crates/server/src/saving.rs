@@ -93,6 +93,9 @@ pub fn open_telling(config: &Config, progress: &LoadProgress) -> Result<(Store, 
         opened => opened.map_err(|error| error.to_string())?,
     };
     progress.end_part();
+    if report.mode.is_none() {
+        refuse_unread(config)?;
+    }
     if report.mode.is_none()
         && let Some(imported) = start::import_file(&mut store, &config.dir.join(start::FILE), progress)?
     {
@@ -129,12 +132,25 @@ pub fn open_telling(config: &Config, progress: &LoadProgress) -> Result<(Store, 
     Ok((store, restored))
 }
 
+/// With its writes to be logged Redis would have started with the append-only files that lie there, and with nothing else.
+fn refuse_unread(config: &Config) -> Result<(), String> {
+    let Some(files) = start::append_only_files(&config.dir).filter(|_| config.appendonly) else { return Ok(()) };
+    let image = config.image_path();
+    let (files, shown) = (files.display(), image.display());
+    let first = if image.exists() { format!("move {shown} away, and ") } else { String::new() };
+    Err(format!(
+        "{files} has the data of Redis as append-only files, which are newer than an RDB file beside them. To start with them {first}make \
+         an image of them (quire image import --aof {files} {shown}); to start without them move them away"
+    ))
+}
+
 /// Opens the data of an RDB file that has the image's name (`dbfilename dump.rdb`). The first save keeps it under another name.
 fn open_rdb_in_place(
     config: &Config,
     foreign: &OpenError,
     progress: &LoadProgress,
 ) -> Result<(Store, RestoreSummary), String> {
+    refuse_unread(config)?;
     let mut store = Store::create(settings(config)).map_err(|error| error.to_string())?;
     let imported = start::import_file(&mut store, &config.image_path(), progress)?;
     store.keep_replaced();

@@ -209,3 +209,24 @@ fn a_damaged_file_of_redis_is_refused_and_stays() {
     );
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }
+
+#[test]
+fn append_only_files_of_redis_are_not_passed_over_where_redis_would_start_with_them() {
+    for (files, dbfilename, place) in [
+        ("appendonlydir", "dump.quire", "dump.rdb"),
+        ("appendonlydir", "dump.rdb", "dump.rdb"),
+        ("appendonly.aof", "dump.quire", "none.rdb"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        write_rdb(&dir.path().join(place), 3);
+        std::fs::create_dir(dir.path().join(files)).unwrap();
+        let config = |appendonly| config_in(dir.path(), &[("appendonly", appendonly), ("dbfilename", dbfilename)]);
+        let reason = quire_server::saving::open(&config("yes")).unwrap_err();
+        let advice = format!("{files} {})", dir.path().join(dbfilename).display());
+        assert!(reason.contains("append-only files") && reason.contains(&advice), "{reason}");
+        assert_eq!(reason.contains("dump.rdb away"), dbfilename == "dump.rdb", "{reason}");
+        // Redis would start with the RDB file.
+        let (_, restored) = quire_server::saving::open(&config("no")).unwrap();
+        assert_eq!(restored.keys, if place == "dump.rdb" { 3 } else { 0 });
+    }
+}

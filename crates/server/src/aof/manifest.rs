@@ -1,6 +1,7 @@
 //! Which files make up the data: those that the manifest in Redis's `appendonlydir` names, or the one that the user does.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::resp::inline;
@@ -32,10 +33,14 @@ pub fn files_at(path: &Path) -> Result<Vec<PathBuf>, String> {
     };
     let shown = manifest.display();
     let cannot = |error| format!("{shown}: {error}");
-    if fs::metadata(&manifest).map_err(cannot)?.len() > MOST_BYTES {
+    let mut text = Vec::new();
+    fs::File::open(&manifest)
+        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut text))
+        .map_err(cannot)?;
+    if text.len() as u64 > MOST_BYTES {
         return Err(format!("{shown} is no manifest: it is too long"));
     }
-    let names = parse(&fs::read(&manifest).map_err(cannot)?).map_err(|error| format!("{shown}, {error}"))?;
+    let names = parse(&text).map_err(|error| format!("{shown}, {error}"))?;
     let dir = manifest.parent().unwrap_or(Path::new(""));
     Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
@@ -143,5 +148,7 @@ mod tests {
         }
         fs::write(dir.path().join("other.manifest"), "").unwrap();
         assert!(files_at(dir.path()).unwrap_err().contains("several"));
+        fs::File::create(&manifest).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        assert!(files_at(&manifest).unwrap_err().contains("too long"));
     }
 }

@@ -22,7 +22,6 @@ const NO_EFFECT: &[&str] = &[
     "activedefrag",
     "activerehashing",
     "always-show-logo",
-    "aof-load-truncated",
     "aof-rewrite-incremental-fsync",
     "aof-timestamp-enabled",
     "aof-use-rdb-preamble",
@@ -77,8 +76,6 @@ const NO_EFFECT: &[&str] = &[
     "server-cpulist",
     "server_cpulist",
     "set-proc-title",
-    "shutdown-on-sigint",
-    "shutdown-on-sigterm",
     "shutdown-timeout",
     "socket-mark-id",
     "supervised",
@@ -102,6 +99,13 @@ pub fn find(name: &str, value: &str) -> Option<ForeignDirective> {
         "cluster-enabled" => unless(value.eq_ignore_ascii_case("no"), "there is no cluster"),
         "replicaof" | "slaveof" => unless(value.eq_ignore_ascii_case("no one"), "there is no replication"),
         "min-replicas-to-write" | "min-slaves-to-write" => unless(value == "0", "there is no replication"),
+        "shutdown-on-sigint" | "shutdown-on-sigterm" => {
+            let saves = value.split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case("save"));
+            unless(!saves, "what is saved at the end is decided by save rules and by the log; save 3600 1 is such a rule")
+        }
+        "aof-load-truncated" => {
+            unless(value.eq_ignore_ascii_case("yes"), "a log that was cut off at its end is used as far as it goes")
+        }
         "loadmodule" => Some(Refused("there are no modules")),
         "rename-command" => Some(Refused("commands keep their names")),
         "tls-ciphers" | "tls-ciphersuites" => unless(value.is_empty(), "OpenSSL's lists of ciphers are not known"),
@@ -159,6 +163,14 @@ mod tests {
             ("tls-ciphers", "DEFAULT:!MEDIUM", Some(Refused("OpenSSL's lists of ciphers are not known"))),
             ("tls-dh-params-file", "x.dh", Some(NoEffect)),
             ("rdbcompression", "maybe", Some(NoEffect)),
+            ("shutdown-on-sigterm", "nosave force", Some(NoEffect)),
+            (
+                "shutdown-on-sigterm",
+                "SAVE now",
+                Some(Refused("what is saved at the end is decided by save rules and by the log; save 3600 1 is such a rule")),
+            ),
+            ("aof-load-truncated", "Yes", Some(NoEffect)),
+            ("aof-load-truncated", "no", Some(Refused("a log that was cut off at its end is used as far as it goes"))),
             ("prot", "1", None),
         ] {
             assert_eq!(find(name, value), expected, "{name} {value}");

@@ -1,8 +1,9 @@
-//! The data that a server starts with which has no image of its own, but finds a `dump.rdb` of Redis in its directory.
+//! The data that a server starts with which has no image of its own, but finds a `dump.rdb` of Redis in its directory; and what it may not
+//! leave unread there.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use quire_store::Store;
@@ -13,6 +14,8 @@ use crate::state::unix_ms;
 
 /// Redis' own name of the file.
 pub const FILE: &str = "dump.rdb";
+/// What Redis calls its append-only files unless told: a directory, and a single file before Redis 7.
+const APPEND_ONLY: [&str; 2] = ["appendonlydir", "appendonly.aof"];
 /// How often a long import says how far it has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
@@ -20,6 +23,12 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 pub fn is_rdb(path: &Path) -> bool {
     let mut begin = [0; 5];
     File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && quire_rdb::is_rdb(&begin)
+}
+
+/// Append-only files of Redis in a directory. A server that logs its writes (`appendonly yes`) would start with these, and with no RDB
+/// file, which may be much older.
+pub fn append_only_files(dir: &Path) -> Option<PathBuf> {
+    APPEND_ONLY.into_iter().map(|name| dir.join(name)).find(|path| path.exists())
 }
 
 /// Reads an RDB file into an empty store; `None` if there is no such file.
