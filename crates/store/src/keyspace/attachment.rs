@@ -43,9 +43,9 @@ pub fn set(keyspace: &mut Keyspace, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Their number as the root keeps it.
+/// Their number as the root keeps it, beside the highest bit.
 fn size_of_bytes(len: usize) -> Result<u32> {
-    u32::try_from(len).map_err(|_| StoreError::TooLarge { len: len as u64 })
+    i32::try_from(len).map(i32::cast_unsigned).map_err(|_| StoreError::TooLarge { len: len as u64 })
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_too_many_for_the_root_are_refused_rather_than_cut() {
-        assert_eq!(size_of_bytes(u32::MAX as usize).unwrap(), u32::MAX);
-        assert!(matches!(size_of_bytes(1 << 32), Err(StoreError::TooLarge { len: 0x1_0000_0000 })));
+        assert_eq!(size_of_bytes(i32::MAX as usize).unwrap(), 0x7fff_ffff);
+        assert!(matches!(size_of_bytes(1 << 31), Err(StoreError::TooLarge { len: 0x8000_0000 })));
     }
 }
