@@ -22,6 +22,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(150, 150, 150),
 ];
+/// Lines across: goals, and what others reach.
+const LEVEL: RGBColor = RGBColor(70, 70, 70);
+/// Pixels of a dash, and of the space after it.
+const DASH: u32 = 6;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const AXIS: RGBColor = RGBColor(120, 120, 120);
 /// Where something ran: a grey that no line has.
@@ -48,6 +52,19 @@ pub enum AxisScale {
 }
 
 impl AxisScale {
+    /// All, with the names that CSV files have for them.
+    const NAMES: [(Self, &str); 3] =
+        [(Self::Linear, "linear"), (Self::PowersOfTwo, "powers of two"), (Self::PowersOfTen, "powers of ten")];
+
+    /// The one that a CSV file calls so.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find(|(_, own)| *own == name).map(|(scale, _)| scale)
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(scale, _)| *scale == self).map_or("", |(_, name)| name)
+    }
+
     fn position(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
@@ -89,19 +106,36 @@ pub struct Axis {
     /// What stands at it.
     pub label: String,
     /// The head of its column in the CSV.
-    pub column: &'static str,
+    pub column: String,
     /// How values lie on it.
     pub scale: AxisScale,
     /// Values are drawn divided by this; the CSV has them as they are.
     pub unit: f64,
     /// A value that the axis reaches in any case, so that several charts can be compared.
     pub reach: f64,
+    /// Values that a dashed line marks across the chart, with their names: a goal, a bound.
+    pub levels: Vec<(String, f64)>,
 }
 
 impl Axis {
     /// An axis of undivided values.
-    pub fn new(label: impl Into<String>, column: &'static str, scale: AxisScale) -> Self {
-        Self { label: label.into(), column, scale, unit: 1.0, reach: f64::NAN }
+    pub fn new(label: impl Into<String>, column: impl Into<String>, scale: AxisScale) -> Self {
+        Self { label: label.into(), column: column.into(), scale, unit: 1.0, reach: f64::NAN, levels: Vec::new() }
+    }
+
+    /// How it is drawn, for the CSV.
+    fn described(&self) -> String {
+        let mut how = self.scale.name().to_owned();
+        if self.unit != 1.0 {
+            let _ = write!(how, ", unit {}", self.unit);
+        }
+        if self.reach.is_finite() {
+            let _ = write!(how, ", reach {}", self.reach);
+        }
+        for (name, value) in &self.levels {
+            let _ = write!(how, ", level {value} {name}");
+        }
+        format!("({how}): {}", self.label).trim_end().to_owned()
     }
 
     fn position(&self, value: f64) -> f64 {
@@ -135,6 +169,18 @@ pub enum ChartKind {
         /// On top of each other instead of beside each other.
         is_stacked: bool,
     },
+}
+
+impl ChartKind {
+    /// What CSV files call it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Lines { marks: false, .. } => "lines",
+            Self::Lines { marks: true, .. } => "lines with marks",
+            Self::Columns { is_stacked: false, .. } => "columns",
+            Self::Columns { is_stacked: true, .. } => "stacked columns",
+        }
+    }
 }
 
 /// What is drawn.
@@ -184,7 +230,9 @@ impl Chart {
         let placed = self.placed();
         let points = || placed.iter().flat_map(|(_, points)| points);
         let across = self.x.scale.range(points().map(|point| point.0));
-        let up = self.y.scale.range(points().map(|point| point.1).chain([self.y.position(self.y.reach)]));
+        let levels: Vec<f64> = self.y.levels.iter().map(|(_, value)| self.y.position(*value)).collect();
+        let reach = levels.iter().copied().chain([self.y.position(self.y.reach)]);
+        let up = self.y.scale.range(points().map(|point| point.1).chain(reach));
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut drawing = ChartBuilder::on(&area)
@@ -208,6 +256,9 @@ impl Chart {
             .x_label_formatter(&|position| self.x.scale.label(*position))
             .y_label_formatter(&|position| self.y.scale.label(*position))
             .draw()?;
+        for &level in &levels {
+            drawing.draw_series(dashed([across.0, across.1], level))?;
+        }
         for ((_, points), colour) in placed.iter().zip(COLOURS.into_iter().cycle()) {
             drawing.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
             if marks {
@@ -216,7 +267,8 @@ impl Chart {
         }
         // Each name stands where its line ends.
         let ends = placed.iter().map(|(_, points)| points.iter().rev().find(|point| point.1.is_finite()));
-        let ends: Vec<i32> = ends.map(|end| end.map_or(0, |&end| drawing.backend_coord(&end).1)).collect();
+        let mut ends: Vec<i32> = ends.map(|end| end.map_or(0, |&end| drawing.backend_coord(&end).1)).collect();
+        ends.extend(levels.iter().map(|&level| drawing.backend_coord(&(across.1, level)).1));
         self.draw_labels(&area, &ends)?;
         area.present()?;
         Ok(())
@@ -224,7 +276,9 @@ impl Chart {
 
     fn columns(&self, path: &Path, names: &[String], is_stacked: bool) -> Drawn {
         let boxes = self.boxes(names.len(), is_stacked);
-        let highest = boxes.iter().map(|(_, corners)| corners[1].1).filter(|top| top.is_finite()).fold(1e-9, f64::max);
+        let levels: Vec<f64> = self.y.levels.iter().map(|(_, value)| self.y.position(*value)).collect();
+        let tops = boxes.iter().map(|(_, corners)| corners[1].1).chain(levels.iter().copied());
+        let highest = tops.filter(|top| top.is_finite()).fold(1e-9, f64::max);
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut drawing = ChartBuilder::on(&area)
@@ -253,32 +307,44 @@ impl Chart {
             let own = boxes.iter().filter(|(owner, _)| *owner == index);
             drawing.draw_series(own.map(|(_, corners)| Rectangle::new(*corners, colour.filled())))?;
         }
+        for &level in &levels {
+            drawing.draw_series(dashed([0.0, names.len() as f64], level))?;
+        }
         // From the top in the order of the columns, of stacked parts in theirs.
         let order = |index: usize| if is_stacked { self.series.len() - index } else { index };
-        let ends: Vec<i32> = (0..self.series.len()).map(|index| order(index) as i32).collect();
+        let mut ends: Vec<i32> = (0..self.series.len()).map(|index| order(index) as i32).collect();
+        ends.extend(levels.iter().map(|&level| drawing.backend_coord(&(0.0, level)).1));
         self.draw_labels(&area, &ends)?;
         area.present()?;
         Ok(())
     }
 
-    /// The room for the names of the series, to the right of the drawing. One line is named by the title.
-    fn labels_width(&self) -> i32 {
-        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
-        if self.series.len() > 1 { LABEL_KEY + (longest as i32 * LABEL_LETTER).min(240) } else { 2 * MARGIN }
+    /// The names that stand beside the drawing, with their colours: of the series if there are several, and of levels.
+    fn labels(&self) -> Vec<(&str, RGBColor)> {
+        let series = self.series.iter().map(|series| series.name.as_str()).zip(COLOURS.into_iter().cycle());
+        let levels = self.y.levels.iter().map(|(name, _)| (name.as_str(), LEVEL));
+        // One line is named by the title.
+        let is_alone = self.series.len() < 2 && self.y.levels.is_empty();
+        if is_alone { Vec::new() } else { series.chain(levels).collect() }
     }
 
-    /// Writes the names of the series beside the drawing, as near to these heights as they have room, each with its colour before it.
-    fn draw_labels(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, heights: &[i32]) -> Drawn {
-        if self.series.len() < 2 {
-            return Ok(());
+    /// The room for the names, to the right of the drawing.
+    fn labels_width(&self) -> i32 {
+        match self.labels().iter().map(|(name, _)| name.chars().count()).max() {
+            Some(longest) => LABEL_KEY + (longest as i32 * LABEL_LETTER).min(240),
+            None => 2 * MARGIN,
         }
+    }
+
+    /// Writes the names beside the drawing, as near to these heights as they have room, each with its colour before it.
+    fn draw_labels(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, heights: &[i32]) -> Drawn {
         let left = SIZE.0 as i32 - self.labels_width() + 6;
         let places = apart(heights, LABEL_SPAN);
-        for ((series, colour), height) in self.series.iter().zip(COLOURS.into_iter().cycle()).zip(places) {
+        for ((name, colour), height) in self.labels().into_iter().zip(places) {
             let key = Rectangle::new([(left, height - 2), (left + 14, height + 2)], colour.filled());
             area.draw(&key)?;
             let style = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
-            area.draw(&Text::new(series.name.clone(), (left + 19, height), style))?;
+            area.draw(&Text::new(name.to_owned(), (left + 19, height), style))?;
         }
         Ok(())
     }
@@ -311,6 +377,9 @@ impl Chart {
                 let _ = writeln!(text, "{},{at},{}", series.name, decimal(y));
             }
         }
+        // Whatever it takes to draw the chart again from this file alone.
+        let _ = writeln!(text, "# title: {}\n# drawn as: {}", self.title, self.body.name());
+        let _ = writeln!(text, "# across {}\n# up {}", self.x.described(), self.y.described());
         if let ChartKind::Lines { shaded, .. } = &self.body {
             for &(from, to) in shaded {
                 let _ = writeln!(text, "# shaded from {} to {}", decimal(from), decimal(to));
@@ -318,6 +387,11 @@ impl Chart {
         }
         text
     }
+}
+
+/// A dashed line across.
+fn dashed(ends: [f64; 2], height: f64) -> DashedLineSeries<std::array::IntoIter<(f64, f64), 2>, u32> {
+    DashedLineSeries::new(ends.map(|end| (end, height)), DASH, DASH, LEVEL.stroke_width(1))
 }
 
 /// Heights in the order of `wanted`, at least a label apart and within the span if they have room there.
@@ -371,7 +445,10 @@ mod tests {
         let lines = ChartKind::Lines { marks: true, shaded: vec![(1.0, 2.0)] };
         let (svg, csv) = drawn(&chart(lines, AxisScale::PowersOfTwo, [(1.0, 500.0), (16.0, 1000.0)]));
         assert!(svg.contains("<polyline") && svg.contains("<circle") && svg.contains("a title"));
-        assert_eq!(csv, "series,x,y\none,1,500\none,16,1000\ntwo,1,1000\ntwo,16,2000\n# shaded from 1 to 2\n");
+        let numbers = "series,x,y\none,1,500\none,16,1000\ntwo,1,1000\ntwo,16,2000\n";
+        let how = "# title: a title\n# drawn as: lines with marks\n# across (powers of two): across\n\
+                   # up (linear, unit 1000): upwards\n# shaded from 1 to 2\n";
+        assert_eq!(csv, format!("{numbers}{how}"));
     }
 
     #[test]

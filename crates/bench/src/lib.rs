@@ -31,6 +31,7 @@ pub mod process;
 pub mod progress;
 pub mod quick;
 pub mod redis_benchmark;
+pub mod redraw;
 pub mod report;
 pub mod requests;
 pub mod resp;
@@ -68,6 +69,7 @@ pub fn command() -> Command {
         .subcommand(Command::new("list").about("Name all experiments, a line each"))
         .subcommand(tables::TablesArgs::augment_args(Command::new("tables")).about(tables::ABOUT))
         .subcommand(picture::PictureArgs::augment_args(Command::new("picture")).about(picture::ABOUT))
+        .subcommand(redraw::RedrawArgs::augment_args(Command::new("redraw")).about(redraw::ABOUT))
         // The experiments start this program again under a memory limit; that is not for people.
         .subcommand(Command::new(fastmap::CHILD).hide(true))
         .subcommand(Command::new(dbio::CHILD).hide(true))
@@ -84,6 +86,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("list", _)) => quire_sys::out!("{}", listed()).map_err(anyhow::Error::from),
         Some(("tables", matches)) => tables::run(&tables::TablesArgs::from_arg_matches(matches)?),
         Some(("picture", matches)) => picture::run(&picture::PictureArgs::from_arg_matches(matches)?),
+        Some(("redraw", matches)) => redraw::run(&redraw::RedrawArgs::from_arg_matches(matches)?),
         Some((fastmap::CHILD, _)) => fastmap::serve(),
         Some((dbio::CHILD, _)) => dbio::serve(),
         Some((zread::CHILD, _)) => zread::serve(),
@@ -99,10 +102,11 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// All experiments and what becomes of their results, a line each.
 fn listed() -> String {
-    let lines = EXPERIMENTS
-        .iter()
-        .map(|entry| (entry.name, entry.about))
-        .chain([("tables", tables::ABOUT), ("picture", picture::ABOUT)]);
+    let lines = EXPERIMENTS.iter().map(|entry| (entry.name, entry.about)).chain([
+        ("tables", tables::ABOUT),
+        ("picture", picture::ABOUT),
+        ("redraw", redraw::ABOUT),
+    ]);
     let width = lines.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, about) in lines {
@@ -118,7 +122,7 @@ mod tests {
     #[test]
     fn the_list_has_a_line_for_every_experiment() {
         let text = listed();
-        assert_eq!(text.lines().count(), EXPERIMENTS.len() + 2);
+        assert_eq!(text.lines().count(), EXPERIMENTS.len() + 3);
         assert!(text.lines().all(|line| line.len() < 120), "{text}");
         for entry in EXPERIMENTS {
             let own = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(entry.name));
@@ -148,6 +152,7 @@ mod tests {
             "bench zread --quick --parts sizes,threads,mixed,video,web,neighbours,fio,nginx --plot y",
             "bench tables --from x",
             "bench picture --from x --out y",
+            "bench redraw --from x --out y",
             "bench list",
         ] {
             if let Err(refused) = command().try_get_matches_from(words.split(' ')) {

@@ -68,6 +68,9 @@ impl Latencies {
                 saves.push((from.parse::<f64>()?, to.parse::<f64>()?));
                 continue;
             }
+            if line.starts_with('#') {
+                continue;
+            }
             let mut last = line.rsplit(',').map(str::parse::<f64>);
             if let (Some(Ok(latency)), Some(Ok(at))) = (last.next(), last.next()) {
                 points.push((at, latency));
@@ -154,8 +157,7 @@ mod tests {
     use super::*;
 
     const REDIS: &str = "seconds,worst_latency_ms\n4,0.2\n5,0.3\n5.01,90.1\n6,0.4\n99,0.1\n# save from 5 to 35 s\n";
-    const QUIRE: &str =
-        "series,seconds,worst_latency_ms\nquire,2,0.2\nquire,3,4.8\n# shaded from 2 to 3\n# shaded from 5 to 6\n";
+    const QUIRE: &str = "series,seconds,worst_latency_ms\nquire,2,0.2\nquire,3,4.8\n# title: one,5,6\n# shaded from 2 to 3\n# shaded from 5 to 6\n";
 
     #[test]
     fn the_first_save_is_the_origin_of_time_and_no_spike_is_lost() {

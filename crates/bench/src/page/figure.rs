@@ -112,6 +112,7 @@ impl FigureRecord {
     pub fn in_unit(&self, value: f64) -> String {
         match self.unit.as_str() {
             "x" => format!("{} ×", format_with_unit(value, "")),
+            "us" => format_with_unit(value * 1e3, "ns"),
             unit => format_with_unit(value, unit),
         }
     }
@@ -169,6 +170,8 @@ mod tests {
         assert_eq!(figure.goal_words().unwrap(), "≥ 1.2 ×");
         let figure = FigureRecord { unit: "ns".into(), goal: Some(10_000.0), ..FigureRecord::default() };
         assert_eq!(figure.goal_words().unwrap(), "≤ 10.0 µs");
+        let figure = FigureRecord { unit: "us".into(), goal: Some(146_600.0), ..FigureRecord::default() };
+        assert_eq!(figure.goal_words().unwrap(), "≤ 147 ms");
         assert_eq!(peer_words(&("fork_longest_ns".into(), Some(1234.0))), ("fork longest".into(), "1.23 µs".into()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Relies on [`super::reads`] and [`super::servers`] for the medians.
 
-use super::reads::{ReadPart, ReadResults, size_name};
+use super::reads::{GOAL_OF_MIXED, ReadPart, ReadResults, size_name};
 use super::servers::{NeighbourResults, ServerResults};
 use super::spec::{Change, LoadKind};
 use super::workers::{ReadMode, TrialPair};
@@ -83,7 +83,11 @@ fn mixed(results: &ReadResults, wanted: Change) -> Option<Chart> {
         file: format!("zread-mixed-{file}"),
         title: format!("z-READ over read, with {what}"),
         x: Axis::new(format!("{what}, in percent"), "percent", AxisScale::Linear),
-        y: Axis { reach: 1.0, ..Axis::new("times the throughput", "gain", AxisScale::Linear) },
+        y: Axis {
+            reach: 1.0,
+            levels: vec![("goal".into(), GOAL_OF_MIXED)],
+            ..Axis::new("times the throughput", "gain", AxisScale::Linear)
+        },
         body: ChartKind::Lines { marks: true, shaded: Vec::new() },
         series,
     })
@@ -138,7 +142,7 @@ pub fn of_neighbours(results: &NeighbourResults) -> Option<Chart> {
         file: "zread-neighbours".into(),
         title: "A neighbour's time beside reads of 1 MiB on the other processor, over its time alone".into(),
         x: Axis::new("neighbour", "place", AxisScale::Linear),
-        y: Axis { reach: 1.0, ..Axis::new("times as long", "slowdown", AxisScale::Linear) },
+        y: Axis { levels: vec![("alone".into(), 1.0)], ..Axis::new("times as long", "slowdown", AxisScale::Linear) },
         body: ChartKind::Columns {
             names: results.neighbours.iter().map(|(name, _)| (*name).to_owned()).collect(),
             is_stacked: false,
