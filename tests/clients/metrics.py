@@ -4,6 +4,7 @@ and the alert rules ask for metrics that there are.
 Relies on Debian's python3-prometheus-client.
 """
 
+import json
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import harness
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+MONITORING = os.path.join(ROOT, "packaging", "monitoring")
 SERVER = None
 PORT = None
 
@@ -54,11 +56,32 @@ def names_in_use(_):
     with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as opened:
         for name, kind in re.findall(r"^\| `(quire_mount_[a-z_]+)` \| (\w+)", opened.read(), re.MULTILINE):
             served.add(f"{name}_total" if kind == "counter" else name)
-    for file in ("grafana-dashboard.json", "prometheus-alerts.yml"):
-        with open(os.path.join(ROOT, "packaging", "monitoring", file), encoding="utf-8") as opened:
+    files = sorted(os.listdir(MONITORING))
+    assert len(files) == 3, files
+    for file in files:
+        with open(os.path.join(MONITORING, file), encoding="utf-8") as opened:
             asked = set(re.findall(r"\bquire_[a-z_]+", opened.read()))
         assert asked, file
         assert asked <= served, f"{file} asks for what is not served: {sorted(asked - served)}"
+
+
+def dashboards(_):
+    """Each panel has a place of its own, an unlike number, and a question; labels of legends are labels that the question leaves."""
+    for file in ("grafana-dashboard.json", "grafana-dashboard-mount.json"):
+        with open(os.path.join(MONITORING, file), encoding="utf-8") as opened:
+            panels = json.load(opened)["panels"]
+        ids = [panel["id"] for panel in panels]
+        assert len(set(ids)) == len(ids), (file, ids)
+        taken = set()
+        for panel in panels:
+            place = panel["gridPos"]
+            cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+            assert not cells & taken and place["x"] + place["w"] <= 24, (file, panel["title"])
+            taken |= cells
+            assert panel["type"] == "row" or panel["targets"], (file, panel["title"])
+            for target in panel.get("targets", []):
+                for label in re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")):
+                    assert label == "instance" or re.search(rf"by \([^)]*\b{label}\b", target["expr"]), (file, panel["title"], label)
 
 
 def other_requests(_):
@@ -77,4 +100,4 @@ if __name__ == "__main__":
     FLAGS = ["--metrics-port", str(PORT), "--appendonly", "yes"]
     with harness.scratch() as DIRECTORY, harness.Quire(OPTIONS.quire, DIRECTORY, *FLAGS) as SERVER:
         SERVER.ready().close()
-        harness.run([parsed, names_in_use, other_requests], OPTIONS)
+        harness.run([parsed, names_in_use, dashboards, other_requests], OPTIONS)

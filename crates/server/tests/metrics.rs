@@ -68,6 +68,23 @@ fn commands_are_counted_with_their_durations_and_errors_by_their_code() {
 }
 
 #[test]
+fn what_users_are_denied_is_counted_by_the_reason() {
+    let (server, port) = serve(&[]);
+    let mut client = server.client();
+    client.call("ACL SETUSER limited on >secret +get ~a:*");
+    client.call("AUTH limited wrong");
+    client.call("AUTH limited secret");
+    client.call("SET a:1 x");
+    client.call("GET b");
+    client.call("GET b");
+    let text = scrape(port);
+    for (reason, count) in [("auth", 1.0), ("command", 1.0), ("key", 2.0), ("channel", 0.0)] {
+        let name = format!("quire_access_denied_total{{reason=\"{reason}\"}}");
+        assert_eq!(number(&text, &name), Some(count), "{reason}");
+    }
+}
+
+#[test]
 fn the_endpoint_is_asked_for_while_clients_keep_the_server_busy() {
     let (server, port) = serve(&[]);
     let mut client = server.client();

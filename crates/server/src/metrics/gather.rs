@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use quire_metrics::{Histogram, Metric, MetricKind, Sample, SampleValue};
 use quire_store::{DbId, Store};
 
-use super::table::{COMMANDS, DATABASES, ERRORS, FIELDS, LATENCY, LabelledMetric, VERSION};
+use super::table::{COMMANDS, DATABASES, DENIALS, ERRORS, FIELDS, LATENCY, LabelledMetric, VERSION};
+use crate::acl::DenialReason;
 use crate::client::{Client, CommandId};
 use crate::info::{self, InfoSource};
 use crate::registry::registry;
@@ -14,6 +15,9 @@ use crate::stats::CommandStats;
 
 /// The sections of INFO that the numbers of [`FIELDS`] stand in.
 const SECTIONS: &[&[u8]] = &[b"server", b"clients", b"memory", b"persistence", b"stats", b"cpu"];
+
+const DENIAL_REASONS: [DenialReason; 4] =
+    [DenialReason::Auth, DenialReason::Command, DenialReason::Key, DenialReason::Channel];
 
 /// Everything.
 pub fn all(store: &Store, server: &ServerState) -> Vec<Metric> {
@@ -24,6 +28,9 @@ pub fn all(store: &Store, server: &ServerState) -> Vec<Metric> {
     metrics.push(labelled(&VERSION, [(crate::VERSION.to_owned(), 1.0)]));
     metrics.extend(databases(store));
     metrics.extend(commands(server));
+    let denied =
+        DENIAL_REASONS.map(|reason| (reason.name().to_owned(), server.monitoring.denials.count(reason) as f64));
+    metrics.push(labelled(&DENIALS, denied));
     let errors = server.stats.errors.iter().map(|(code, count)| (code.clone(), *count as f64));
     metrics.push(labelled(&ERRORS, errors));
     metrics

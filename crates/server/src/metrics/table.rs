@@ -98,6 +98,13 @@ pub const LATENCY: LabelledMetric = labelled(
     "command",
     "How long runs of a command took, without waits for the socket or the log.",
 );
+/// Denials.
+pub const DENIALS: LabelledMetric = labelled(
+    "quire_access_denied",
+    COUNTER,
+    "reason",
+    "Requests that a user was denied: a wrong password (auth), a command, a key or a channel.",
+);
 /// Errors.
 pub const ERRORS: LabelledMetric =
     labelled("quire_errors", COUNTER, "code", "Replies that were errors, by their first word.");
@@ -131,6 +138,14 @@ pub const FIELDS: &[FieldMetric] = &[
     row("quire_keyspace_misses", COUNTER, "keyspace_misses", FieldValue::Number, "Look-ups of keys that were not there."),
     row("quire_keys_expired", COUNTER, "expired_keys", FieldValue::Number, "Keys that were removed because their time had come."),
     row("quire_keys_evicted", COUNTER, "evicted_keys", FieldValue::Number, "Keys that were removed because maxmemory was reached."),
+    row("quire_tracking_clients", GAUGE, "tracking_clients", FieldValue::Number, "Clients that are told when keys change that they have read (CLIENT TRACKING)."),
+    row("quire_tracking_keys", GAUGE, "tracking_total_keys", FieldValue::Number, "Keys that such clients have read."),
+    row("quire_tracking_memory_bytes", GAUGE, "tracking_memory_bytes", FieldValue::Number, "Bytes that it takes to know these."),
+    row("quire_pubsub_channels", GAUGE, "pubsub_channels", FieldValue::Number, "Channels with subscribers."),
+    row("quire_pubsub_patterns", GAUGE, "pubsub_patterns", FieldValue::Number, "Patterns with subscribers."),
+    row("quire_scripts_cached", GAUGE, "number_of_cached_scripts", FieldValue::Number, "Scripts that EVALSHA finds."),
+    row("quire_functions", GAUGE, "number_of_functions", FieldValue::Number, "Functions that FCALL finds."),
+    row("quire_scripts_memory_bytes", GAUGE, "used_memory_vm_total", FieldValue::Number, "Bytes that the interpreters of scripts and functions take."),
     row("quire_save_running", GAUGE, "rdb_bgsave_in_progress", FieldValue::Number, "1 while a save runs in the background."),
     row("quire_save_pages_done", GAUGE, "current_save_pages_done", FieldValue::Number, "Pages that the running save has written."),
     row("quire_save_pages", GAUGE, "current_save_pages_total", FieldValue::Number, "Pages that the running save will write; 0 if no save runs."),
@@ -168,7 +183,7 @@ pub const FIELDS: &[FieldMetric] = &[
 pub fn metrics_markdown() -> String {
     let mut page = String::from(
         "# Metrics\n\nWhat `quire serve --metrics-port PORT` serves at `http://127.0.0.1:PORT/metrics`, in the OpenMetrics format that \
-         Prometheus reads. Made by `cargo xtask docs` from the server's table of metrics; do not edit by hand. A dashboard for Grafana \
+         Prometheus reads. Made by `cargo xtask docs` from the server's table of metrics; do not edit by hand. Dashboards for Grafana \
          and alert rules lie in [packaging/monitoring](../packaging/monitoring). The format adds `_total` to the names of counters.\n\n\
          | metric | kind | label | what it tells | INFO |\n|---|---|---|---|---|\n",
     );
@@ -179,7 +194,7 @@ pub fn metrics_markdown() -> String {
     for metric in FIELDS {
         line(metric.name, metric.kind, "", metric.help, &format!("`{}`", metric.field));
     }
-    for metric in [VERSION].iter().chain(&DATABASES).chain(&COMMANDS).chain([&LATENCY, &ERRORS]) {
+    for metric in [VERSION].iter().chain(&DATABASES).chain(&COMMANDS).chain([&LATENCY, &DENIALS, &ERRORS]) {
         line(metric.name, metric.kind, &format!("`{}`", metric.label), metric.help, "");
     }
     page
@@ -193,7 +208,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_of_prometheus_kind() {
-        let labelled = [VERSION].into_iter().chain(DATABASES).chain(COMMANDS).chain([LATENCY, ERRORS]);
+        let labelled = [VERSION].into_iter().chain(DATABASES).chain(COMMANDS).chain([LATENCY, DENIALS, ERRORS]);
         let names: Vec<&str> =
             FIELDS.iter().map(|metric| metric.name).chain(labelled.map(|metric| metric.name)).collect();
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
