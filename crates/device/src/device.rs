@@ -140,6 +140,24 @@ pub struct Completion {
 }
 
 /// Transfers in flight, used by one thread. Dropping it waits for what was submitted.
+///
+/// ```
+/// use quire_device::{Buffer, Directory, Direction, Extent, MemoryDirectory, Transfer};
+///
+/// let file = MemoryDirectory::new().create("data")?;
+/// let mut queue = file.queue(8)?;
+/// let write = |block: u64| -> Result<Transfer, Box<dyn std::error::Error>> {
+///     let extents = vec![Extent { offset: block * 4096, start: 0, len: 4096 }];
+///     Ok(Transfer { direction: Direction::Write, buffer: Buffer::new(4096)?, extents, tag: block })
+/// };
+/// queue.submit_all((0..8).map(write).collect::<Result<_, _>>()?);
+/// while let Some(done) = queue.complete() {
+///     done.result?; // of the transfer with done.transfer.tag, whose buffer is here again
+/// }
+/// file.flush()?;
+/// assert_eq!(file.len()?, 8 * 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Queue: Send {
     /// Starts a transfer. It comes back from [`Queue::complete`] or [`Queue::poll`], whatever becomes of it.
     ///

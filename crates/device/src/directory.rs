@@ -67,6 +67,13 @@ pub trait Directory: Send + Sync {
 ///
 /// # Errors
 /// `name` is empty, `.`, `..`, or has a slash or a zero byte in it.
+///
+/// ```
+/// use quire_device::{DeviceOperation, check_name};
+///
+/// assert!(check_name(DeviceOperation::Open, "data").is_ok());
+/// assert!(check_name(DeviceOperation::Open, "../data").is_err());
+/// ```
 pub fn check_name(action: DeviceOperation, name: &str) -> Result<(), DeviceError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(DeviceError::from_errno(action, format!("{name:?}"), crate::errno::EINVAL));

@@ -20,6 +20,23 @@ use crate::engine::IoEngine;
 use crate::error::{DeviceError, DeviceOperation};
 
 /// A directory of the system.
+///
+/// ```
+/// use quire_device::{Buffer, Directory, Direction, DiskDirectory, Extent, Transfer};
+///
+/// let folder = tempfile::tempdir()?;
+/// let directory = DiskDirectory::new(folder.path());
+/// let file = directory.create("data")?;
+/// let mut buffer = Buffer::new(4096)?;
+/// buffer[..5].copy_from_slice(b"hello");
+/// let extents = vec![Extent { offset: 0, start: 0, len: 4096 }];
+/// file.write_durable(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 })?;
+/// directory.sync()?; // the name, too
+/// let mut read = [0; 5];
+/// file.read_at(0, &mut read)?;
+/// assert_eq!(&read, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DiskDirectory {
     path: PathBuf,

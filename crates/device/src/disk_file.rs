@@ -177,6 +177,16 @@ impl DiskFile {
 
 /// A regular file that the caller has opened already, for reading and (if the device is to be written) writing. `name` is for
 /// messages.
+///
+/// ```
+/// use quire_device::{CacheMode, IoEngine, of_file};
+///
+/// let file = tempfile::tempfile()?;
+/// file.set_len(4096)?;
+/// let device = of_file("a file of mine", file, CacheMode::Buffered, IoEngine::Auto);
+/// assert_eq!(device.len()?, 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn of_file(name: impl Into<String>, file: File, caching: CacheMode, engine: IoEngine) -> Arc<dyn Device> {
     Arc::new(DiskFile::new(name.into(), file, FileKind::Existing, caching, engine))
 }

@@ -25,6 +25,19 @@ pub use plan::{FaultTrigger, InjectedFault};
 const SECTOR: usize = 512;
 
 /// A directory with faults before it.
+///
+/// ```
+/// use quire_device::{DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
+/// use std::sync::Arc;
+///
+/// let rule = (FaultTrigger::Nth(DeviceOperation::Flush, 0), InjectedFault::Error(errno::EIO));
+/// let directory = FaultInjector::new(Arc::new(MemoryDirectory::new()), vec![rule]);
+/// let file = directory.create("data")?;
+/// assert!(file.flush().is_err());
+/// assert!(file.flush().is_err()); // a failed flush is never tried again into success
+/// assert_eq!(directory.struck(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct FaultInjector {
     inner: Arc<dyn Directory>,

@@ -45,6 +45,18 @@ impl State {
 ///
 /// # Errors
 /// As [`Directory::remove`].
+///
+/// ```
+/// use quire_device::{Directory, DiskDirectory, await_freed, remove_then_free};
+///
+/// let folder = tempfile::tempdir()?;
+/// let directory = DiskDirectory::new(folder.path());
+/// directory.create("large")?.set_len(1 << 30)?;
+/// remove_then_free(&directory, "large")?; // the name is gone; a thread gives the space back
+/// assert!(directory.list()?.is_empty());
+/// await_freed(std::time::Duration::from_secs(10));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn remove_then_free(directory: &dyn Directory, name: &str) -> Result<(), DeviceError> {
     // A file that can't be opened is freed here and now: it is removed all the same.
     let last = directory.open(name).ok();

@@ -32,6 +32,19 @@ struct Shared {
 }
 
 /// A gate, open at first. Clones are the same gate.
+///
+/// ```
+/// use quire_device::{Directory, IoGate, MemoryDirectory};
+///
+/// let gate = IoGate::default();
+/// let file = gate.before(MemoryDirectory::with_file("data", b"x").open_to_write("data")?);
+/// gate.close();
+/// let flush = std::thread::spawn(move || file.flush().is_ok());
+/// gate.await_waiting();
+/// gate.open();
+/// assert!(flush.join().unwrap());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct IoGate {
     shared: Arc<Shared>,

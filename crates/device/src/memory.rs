@@ -24,6 +24,16 @@ use quire_rng::SplitMix64;
 mod content;
 
 /// A directory in memory. Clones share it.
+///
+/// ```
+/// use quire_device::{Directory, MemoryDirectory, PowerCut};
+///
+/// let directory = MemoryDirectory::with_file("old", b"durable");
+/// directory.rename("old", "new")?; // not synced
+/// let found = directory.after_power_cut(PowerCut::LoseAll);
+/// assert_eq!((found.bytes("old"), found.bytes("new")), (Some(b"durable".to_vec()), None));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDirectory {
     state: Arc<Mutex<State>>,

@@ -27,6 +27,14 @@ pub enum ReadPattern {
 }
 
 /// A file of some length whose writes vanish. Clones are the same file.
+///
+/// ```
+/// use quire_device::{Device, NullDevice, ReadPattern};
+///
+/// let device = NullDevice::new(1 << 40, ReadPattern::Offsets);
+/// assert_eq!(device.len()?, 1 << 40);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct NullDevice {
     len: Arc<AtomicU64>,

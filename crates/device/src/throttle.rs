@@ -17,6 +17,17 @@ use crate::error::{DeviceError, DeviceOperation};
 use crate::layer::{DirectoryLayer, Layer, LayeredDevice};
 
 /// A directory on a slow device.
+///
+/// ```
+/// use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
+/// use std::sync::Arc;
+///
+/// let disk = ThrottledDirectory::new(Arc::new(MemoryDirectory::with_file("data", &[1; 4096])), DiskModel::hard_disk());
+/// let mut byte = [0];
+/// disk.open("data")?.read_at(100, &mut byte)?; // after the way of a head
+/// assert_eq!(byte, [1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct ThrottledDirectory {
     inner: Arc<dyn Directory>,

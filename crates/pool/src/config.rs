@@ -68,6 +68,16 @@ pub enum TierCompression {
 }
 
 /// Settings of the second tier.
+///
+/// ```
+/// use quire_pool::{Pool, PoolConfig, TierCompression, TierConfig, TierSize};
+///
+/// let tier = TierConfig { size: TierSize::Percent(50), compression: TierCompression::Lz4, ..TierConfig::default() };
+/// let pool = Pool::new(PoolConfig { budget_bytes: 8 << 20, tier, ..PoolConfig::default() })?;
+/// assert!(pool.tier_limit_bytes() <= 4 << 20); // less where memory is short
+/// assert_eq!(pool.tier_stats().entries, 0); // nothing was evicted to it yet
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierConfig {
     /// Its size at most. Pressure makes it smaller.
@@ -232,6 +242,16 @@ impl AccessAdvice {
 }
 
 /// Settings of a map.
+///
+/// ```
+/// use quire_device::{Directory, MemoryDirectory};
+/// use quire_pool::{AccessAdvice, MapOptions, Pool, PoolConfig};
+///
+/// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+/// let options = MapOptions { reserve_bytes: 1 << 30, advice: AccessAdvice::Random, ..MapOptions::default() };
+/// let map = pool.map(MemoryDirectory::new().create("grows to a GiB, looked up here and there")?, options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MapOptions {
     /// Address space for the file to grow into; at least the file's present length is reserved.

@@ -84,6 +84,18 @@ impl Map {
     ///
     /// # Errors
     /// [`PoolError::LeaseLimit`]; [`PoolError::Outside`] where the file ends at `offset` or before; otherwise as [`Map::read`].
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// let bytes = map.lease(4000, 200)?; // over two pages, in place
+    /// map.write(PageNo(0))?.fill(0);
+    /// assert!(bytes.iter().all(|byte| *byte == 7)); // as they were
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn lease(&self, offset: u64, len: usize) -> Result<Lease<'_>, PoolError> {
         self.lease_within(offset, len, Some(Duration::from_millis(self.shared().config.miss_timeout_ms)))
@@ -311,6 +323,18 @@ impl Drop for LeasedCopy {
 impl Lease<'_> {
     /// The lease with the map in it: it can be kept, sent to other threads, and outlives every handle of the map, which is closed when the last
     /// of its leases is dropped.
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// let bytes = map.lease(0, 100)?.into_owned();
+    /// drop(map);
+    /// std::thread::spawn(move || assert_eq!(bytes[99], 7)).join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_owned(mut self) -> Lease<'static> {
         let hold = std::mem::replace(&mut self.hold, LeaseRelease::Nothing);
         Lease { keeper: LeasedMap::Owned(self.keeper.map().clone()), at: self.at, len: self.len, hold }

@@ -119,3 +119,8 @@ pub use tier::TierStats;
 pub use transparent::TransparentMap;
 #[cfg(not(loom))]
 pub use view::PageView;
+
+/// The examples of the README, which are run as those of the documentation are.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -102,6 +102,17 @@ impl Map {
     ///
     /// # Errors
     /// [`PoolError::Outside`], [`PoolError::Device`] or [`PoolError::Exhausted`].
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// let guard = map.read(PageNo(0))?;
+    /// assert_eq!((guard.len(), guard[0]), (4096, 7)); // the page stays while the guard lives
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn read(&self, page: PageNo) -> Result<ReadGuard<'_>, PoolError> {
         let Some((state, mut at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
@@ -119,6 +130,17 @@ impl Map {
     ///
     /// # Errors
     /// As [`Map::read`], and [`PoolError::Poisoned`].
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// map.write(PageNo(1))?.fill(9);
+    /// assert_eq!(map.read(PageNo(1))?[4095], 9);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn write(&self, page: PageNo) -> Result<WriteGuard<'_>, PoolError> {
         self.change(page, AccessMode::Write)
@@ -129,6 +151,16 @@ impl Map {
     ///
     /// # Errors
     /// As [`Map::write`], but for the device.
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// map.overwrite(PageNo(2))?.fill(0); // not read from the file first
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn overwrite(&self, page: PageNo) -> Result<WriteGuard<'_>, PoolError> {
         self.change(page, AccessMode::Overwrite)
     }
@@ -159,6 +191,17 @@ impl Map {
     ///
     /// # Errors
     /// As [`Map::read`].
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// let found = map.optimistic_read(PageNo(0), |page| page.u16(10))?;
+    /// assert_eq!(found, Some(0x0707));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn optimistic_read<T>(&self, page: PageNo, mut read: impl FnMut(PageView<'_>) -> T) -> Result<T, PoolError> {
         let Some((state, at, len)) = self.mapped.find(page.0) else { return Err(self.mapped.outside(page.0)) };
@@ -182,6 +225,17 @@ impl Map {
     ///
     /// # Errors
     /// [`PoolError::TooLong`] beyond what was reserved, or the device refuses.
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// let options = MapOptions { reserve_bytes: 1 << 30, ..MapOptions::default() };
+    /// let map = pool.map(MemoryDirectory::new().create("grows")?, options)?;
+    /// map.grow(3 * 4096)?;
+    /// assert_eq!((map.pages(), map.read(PageNo(2))?[0]), (3, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn grow(&self, len: u64) -> Result<(), PoolError> {
         let map = &*self.mapped;
         let reserved_bytes = map.frames.reserved_bytes();
@@ -216,6 +270,17 @@ impl Map {
 
     /// Starts reading those of `pages` that aren't in memory, and returns how many were started. It waits only when as many
     /// reads are in flight as the configuration's `queue_depth` allows, and stops where memory ends.
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// # let map = pool.map(file, MapOptions::default())?;
+    /// map.prefetch(&[PageNo(9), PageNo(2), PageNo(12)]); // all in flight at once
+    /// assert_eq!(map.read(PageNo(12))?[0], 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn prefetch(&self, pages: &[PageNo]) -> usize {
         readahead::prefetch(&self.handle.shared, &self.mapped, pages.iter().map(|page| page.0))
     }

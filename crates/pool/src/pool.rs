@@ -21,6 +21,20 @@ use crate::tier_split::TierSplit;
 use crate::writers;
 
 /// Memory for pages of files.
+///
+/// ```
+/// use quire_device::{Directory, MemoryDirectory};
+/// use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+///
+/// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+/// let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+/// let map = pool.map(file, MapOptions::default())?;
+/// assert_eq!(map.read(PageNo(3))?[0], 7);
+/// map.write(PageNo(3))?[..5].copy_from_slice(b"hello");
+/// map.sync()?; // durable from here on
+/// assert_eq!(pool.stats().misses, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Pool {
     shared: Arc<PoolState>,
     writers: Mutex<Vec<JoinHandle<()>>>,
@@ -71,6 +85,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Config`]: fewer than four pages, or a budget that both tiers share.
+    ///
+    /// ```
+    /// use quire_pool::{Pool, PoolConfig};
+    ///
+    /// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// assert_eq!(pool.set_budget(512 << 10)?, 512 << 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_budget(&self, bytes: usize) -> Result<usize, PoolError> {
         self.check_apart()?;
         let page_bytes = self.page_bytes();
@@ -86,6 +108,16 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Config`] for a budget that both tiers share, [`PoolError::Memory`] and [`PoolError::Thread`].
+    ///
+    /// ```
+    /// use quire_pool::{Pool, PoolConfig};
+    ///
+    /// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// let granted_bytes = pool.set_tier(4 << 20)?; // fewer where memory is short
+    /// assert!(granted_bytes <= 4 << 20);
+    /// assert_eq!(pool.set_tier(0)?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_tier(&self, bytes: usize) -> Result<usize, PoolError> {
         self.check_apart()?;
         let mut sizer = self.tier_sizer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,6 +185,18 @@ impl Pool {
     }
 
     /// The pool's figures so far.
+    ///
+    /// ```
+    /// use quire_pool::{Pool, PoolConfig, WaitCause};
+    ///
+    /// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// let stats = pool.stats();
+    /// for wait in stats.waits.iter().filter(|wait| wait.cause == WaitCause::Writeback) {
+    ///     println!("waits for a page to evict: {}, {} ns at most", wait.count, wait.longest_ns);
+    /// }
+    /// assert_eq!((stats.budget_pages, stats.dirty_pages), (256, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> PoolStats {
         let shared = &*self.shared;
         let count = |what| shared.counters.get(what);

@@ -10,6 +10,14 @@ pub mod zipf;
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A small, fast generator (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). Any seed will do.
+///
+/// ```
+/// use quire_rng::SplitMix64;
+///
+/// let (mut one, mut other) = (SplitMix64::new(7), SplitMix64::new(7));
+/// assert_eq!(one.next_u64(), other.next_u64());
+/// assert!(one.below(10) < 10);
+/// ```
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
     state: u64,

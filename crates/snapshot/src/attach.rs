@@ -20,6 +20,20 @@ use crate::uffd;
 ///
 /// # Errors
 /// [`MechanismError`] says what the kernel or the container forbids, and what to do about it.
+///
+/// ```
+/// use quire_snapshot::{Mechanism, OriginAccess, OriginOptions, PageRange, attach};
+///
+/// let origin = attach(Mechanism::Memcpy, PageRange::allocate(1 << 20)?, &OriginOptions::default())?;
+/// let memory = OriginAccess::new(origin.into());
+/// memory.store_u64(8, 1);
+/// let view = memory.origin().cut()?;
+/// memory.store_u64(8, 2);
+/// let mut word = [0; 8];
+/// view.read(8, &mut word)?;
+/// assert_eq!((u64::from_ne_bytes(word), memory.load_u64(8)), (1, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attach(
     mechanism: Mechanism,
     span: PageRange,
@@ -43,6 +57,29 @@ pub fn attach(
 ///
 /// # Errors
 /// As [`attach`].
+///
+/// ```
+/// use quire_snapshot::{Mechanism, OriginAccess, OriginOptions, PageRange, PreimageConsumer, attach_consumer};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// struct Counted(AtomicUsize);
+/// // SAFETY: it counts, and touches nothing else.
+/// unsafe impl PreimageConsumer for Counted {
+///     fn preimage(&self, _offset: usize, _bytes: *const u8, len: usize) {
+///         self.0.fetch_add(len, Ordering::Relaxed);
+///     }
+/// }
+///
+/// let counted = Arc::new(Counted(AtomicUsize::new(0)));
+/// let range = PageRange::allocate(1 << 20)?;
+/// let origin = attach_consumer(Mechanism::Barrier, range, &OriginOptions::default(), counted.clone())?;
+/// let memory = OriginAccess::new(origin.into());
+/// let _view = memory.origin().cut()?;
+/// memory.store_u64(0, 1);
+/// assert!(counted.0.load(Ordering::Relaxed) >= 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn attach_consumer(
     mechanism: Mechanism,
     span: PageRange,
@@ -135,6 +172,16 @@ fn ranked(len: usize, wants: Requirements, pages: Pages) -> Vec<(Mechanism, &'st
 
 impl Mechanism {
     /// Picks the mechanism for `span` that stalls writers least among those that work here and do what is wanted.
+    ///
+    /// ```
+    /// use quire_snapshot::{Mechanism, OriginOptions, PageRange, Requirements, attach};
+    ///
+    /// let range = PageRange::allocate(8 << 20)?;
+    /// let choice = Mechanism::best(&range, Requirements { announces: true, ..Requirements::default() });
+    /// println!("{}: {}", choice.mechanism, choice.why);
+    /// let origin = attach(choice.mechanism, range, &OriginOptions::default())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn best(span: &PageRange, wants: Requirements) -> MechanismChoice {
         let mut why_not = String::new();
         for (mechanism, reason) in ranked(span.len(), wants, Pages::of(span)) {
@@ -157,6 +204,15 @@ pub struct MechanismSupport {
 }
 
 /// Tries every mechanism on a little memory of its own.
+///
+/// ```
+/// for support in quire_snapshot::support() {
+///     match support.result {
+///         Ok(()) => println!("{}: works", support.mechanism),
+///         Err(why) => println!("{}: {why}", support.mechanism),
+///     }
+/// }
+/// ```
 pub fn support() -> Vec<MechanismSupport> {
     Mechanism::ALL.into_iter().map(|mechanism| MechanismSupport { mechanism, result: probe(mechanism) }).collect()
 }
@@ -165,6 +221,12 @@ pub fn support() -> Vec<MechanismSupport> {
 ///
 /// # Errors
 /// [`MechanismError`]: what forbids `mechanism` here.
+///
+/// ```
+/// use quire_snapshot::{Mechanism, probe};
+///
+/// assert!(probe(Mechanism::Barrier).is_ok());
+/// ```
 pub fn probe(mechanism: Mechanism) -> Result<(), MechanismError> {
     let span = PageRange::allocate(4 << 20)?;
     let origin = attach(mechanism, span, &OriginOptions { background: false, ..OriginOptions::default() })?;

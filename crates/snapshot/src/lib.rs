@@ -72,3 +72,8 @@ pub use stream::{
     BackgroundPriority, FilePages, PageSet, Snapshot, SnapshotError, TakeOutcome, WriteBarrier, WriteBarrierConfig,
     WriteBarrierStats,
 };
+
+/// The examples of the README, which are run as those of the documentation are.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -8,6 +8,15 @@ use std::str::FromStr;
 use crate::page::{PAGE_SIZE, REGION_SIZE};
 
 /// A way to keep memory as it was at a cut while writers go on.
+///
+/// ```
+/// use quire_snapshot::Mechanism;
+///
+/// assert_eq!("uffd".parse(), Ok(Mechanism::Uffd));
+/// for mechanism in Mechanism::ALL {
+///     println!("{mechanism}: {}", mechanism.about());
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
     /// A second range of addresses in the same process that shares frames until one of the two is written. A child that the
@@ -92,6 +101,18 @@ pub enum Precopy {
 }
 
 /// What a mechanism may be told. Those that have no use for a setting ignore it.
+///
+/// ```
+/// use quire_snapshot::{Mechanism, OriginOptions, PageRange, Precopy, attach};
+///
+/// let options = OriginOptions {
+///     precopy: Precopy::Threshold(80),      // copy a region whole if 80 % of it was written in the last epoch
+///     budget_bytes: Some(64 << 20),         // for what views keep
+///     ..OriginOptions::default()
+/// };
+/// let origin = attach(Mechanism::Barrier, PageRange::allocate(1 << 20)?, &options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginOptions {
     /// Bytes of a region, the unit of coverage: a power of two from 32 KiB to 2 MiB.

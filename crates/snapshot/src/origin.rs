@@ -150,6 +150,16 @@ pub trait Origin: Send + Sync {
     ///
     /// # Errors
     /// [`MechanismError`]: no memory, or too many views.
+    ///
+    /// ```
+    /// use quire_snapshot::{Mechanism, OriginAccess, OriginOptions, PageRange, attach};
+    ///
+    /// let origin = attach(Mechanism::Memcpy, PageRange::allocate(1 << 20)?, &OriginOptions::default())?;
+    /// let memory = OriginAccess::new(origin.into());
+    /// let (monday, tuesday) = (memory.origin().cut()?, memory.origin().cut()?); // as many as there is memory for
+    /// assert_eq!((monday.len(), memory.origin().stats().cuts), (tuesday.len(), 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn cut(&self) -> Result<Arc<dyn View>, MechanismError>;
 
     /// Makes `range` safe to change until the next cut. With [`Mechanism::Barrier`] a duty before every write; with
@@ -196,6 +206,26 @@ pub trait View: Send + Sync {
     ///
     /// # Errors
     /// [`ViewError`]; `to` is undefined then. `to` must not be empty.
+    ///
+    /// ```
+    /// use quire_snapshot::{Mechanism, OriginAccess, OriginOptions, PageRange, TAKE_BYTES, attach};
+    ///
+    /// let origin = attach(Mechanism::Fork, PageRange::allocate(1 << 20)?, &OriginOptions::default())?;
+    /// let memory = OriginAccess::new(origin.into());
+    /// memory.write(0, &[7; 1 << 20]);
+    /// let view = memory.origin().cut()?;
+    /// let (mut at, mut piece) = (0, vec![0; TAKE_BYTES]);
+    /// loop {
+    ///     let bytes = view.take(at, &mut piece)?;
+    ///     if bytes.is_empty() {
+    ///         break;
+    ///     }
+    ///     // Here piece[..bytes.len()] goes to where it is kept, as the bytes from bytes.start on.
+    ///     at = bytes.end;
+    /// }
+    /// assert_eq!(at, view.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn take(&self, from: usize, to: &mut [u8]) -> Result<Range<usize>, ViewError> {
         check(from, 0, self.len())?;
         let end = from + (self.len() - from).min(TAKE_BYTES).min(to.len());

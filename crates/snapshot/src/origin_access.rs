@@ -11,6 +11,18 @@ use crate::origin::Origin;
 use crate::racy;
 
 /// A handle to an origin's range. Announces each write where the mechanism wants that.
+///
+/// ```
+/// use quire_snapshot::{Mechanism, OriginAccess, OriginOptions, PageRange, attach};
+///
+/// let origin = attach(Mechanism::Barrier, PageRange::allocate(4096)?, &OriginOptions::default())?;
+/// let memory = OriginAccess::new(origin.into());
+/// memory.write(100, b"no unsafe code, and no write that is not announced");
+/// let mut word = [0; 2];
+/// memory.read(100, &mut word);
+/// assert_eq!(&word, b"no");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct OriginAccess {
     origin: Arc<dyn Origin>,

@@ -28,6 +28,14 @@ impl PageRange {
     ///
     /// # Errors
     /// The system has no memory or addresses left.
+    ///
+    /// ```
+    /// use quire_snapshot::PageRange;
+    ///
+    /// let range = PageRange::allocate(10_000)?;
+    /// assert_eq!((range.len(), range.pages()), (12_288, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn allocate(len: usize) -> Result<Self, MemError> {
         let len = len.max(1).next_multiple_of(PAGE_SIZE);
         let memory = Reservation::new(len)?;
@@ -46,6 +54,18 @@ impl PageRange {
     ///
     /// # Errors
     /// [`MechanismError`] if it is empty or not aligned to pages.
+    ///
+    /// ```
+    /// use quire_snapshot::PageRange;
+    ///
+    /// let layout = std::alloc::Layout::from_size_align(1 << 20, 4096)?;
+    /// // SAFETY: the layout has bytes.
+    /// let base = unsafe { std::alloc::alloc_zeroed(layout) };
+    /// // SAFETY: private memory, which stays until the program ends, and to which no reference is made.
+    /// let range = unsafe { PageRange::borrow(base, layout.size()) }?;
+    /// assert_eq!(range.pages(), 256);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub unsafe fn borrow(base: *mut u8, len: usize) -> Result<Self, MechanismError> {
         if base.is_null() || len == 0 || !(base as usize).is_multiple_of(PAGE_SIZE) || !len.is_multiple_of(PAGE_SIZE) {
             return Err(MechanismError::Range { base: base as usize, len });

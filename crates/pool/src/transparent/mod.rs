@@ -69,6 +69,24 @@ impl TransparentMap {
     ///
     /// # Errors
     /// [`PoolError::Unsupported`] where userfaultfd is forbidden; otherwise as [`Pool::map`].
+    ///
+    /// ```
+    /// use quire_device::{Directory, MemoryDirectory};
+    /// use quire_pool::{MapOptions, Pool, PoolConfig, PoolError, TransparentMap};
+    /// use std::sync::atomic::Ordering;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// let map = match TransparentMap::new(&pool, file, MapOptions::default()) {
+    ///     Err(PoolError::Unsupported { cause }) => return Ok(println!("not here: {cause}")),
+    ///     map => map?,
+    /// };
+    /// map.words()[100].store(5, Ordering::Relaxed); // a plain store; the page comes by itself
+    /// map.sync()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(pool: &Arc<Pool>, device: Arc<dyn Device>, options: MapOptions) -> Result<Self, PoolError> {
         let map = pool.map(device, options)?;
         let faults = Arc::new(FaultHandler::new(&map)?);
@@ -88,6 +106,23 @@ impl TransparentMap {
     ///
     /// # Errors
     /// As there; also where faults inside system calls can't be had.
+    ///
+    /// ```
+    /// use quire_device::{Directory, MemoryDirectory};
+    /// use quire_pool::{FaultThreadOptions, MapOptions, Pool, PoolConfig, PoolError, TransparentMap};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// let threads = FaultThreadOptions { threads: 2, lost: |why| eprintln!("{why}") };
+    /// let map = match TransparentMap::with_fault_threads(&pool, file, MapOptions::default(), threads) {
+    ///     Err(PoolError::Unsupported { cause }) => return Ok(println!("not here: {cause}")),
+    ///     map => map?,
+    /// };
+    /// println!("{} bytes, also for system calls", map.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn with_fault_threads(
         pool: &Arc<Pool>,
         device: Arc<dyn Device>,

@@ -15,6 +15,12 @@ use crate::page::PAGE_SIZE;
 ///
 /// # Errors
 /// What forbids it, and what to do about it.
+///
+/// ```
+/// if let Err(why) = quire_snapshot::merges_in_background() {
+///     println!("cuts by scoot will take longer: {why}");
+/// }
+/// ```
 pub fn merges_in_background() -> Result<(), String> {
     open_userfault().map(drop)
 }

@@ -14,6 +14,24 @@
 //! ```
 //! Every page starts *unsaved* by the mere change of the snapshot's number, so a cut costs the same for any size. A
 //! writer waits only for a page that is *taken* (one memory copy) or for a buffer when the budget is used up.
+//!
+//! ```
+//! use quire_snapshot::{TakeOutcome, WriteBarrier, WriteBarrierConfig};
+//! use quire_sys::mem::Reservation;
+//! use std::sync::Arc;
+//!
+//! let memory = Arc::new(Reservation::new(2 << 20)?);
+//! memory.commit(0..memory.len())?;
+//! let mut barrier = WriteBarrier::new(memory, WriteBarrierConfig { budget_bytes: 1 << 20 })?;
+//! barrier.mark_present(0..512);
+//! barrier.write(0, b"before")?;
+//! let mut snapshot = barrier.cut(512)?; // the reader's, which another thread may have
+//! barrier.write(0, b"after!")?;
+//! let mut page = vec![0; 4096];
+//! assert_eq!(snapshot.take(0, &mut page), TakeOutcome::Copied);
+//! assert_eq!(&page[..6], b"before");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod background;
 mod buffer_pool;

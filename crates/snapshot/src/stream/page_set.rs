@@ -3,6 +3,15 @@
 use std::ops::Range;
 
 /// A set of pages. Its words are backed by memory only where pages were put in.
+///
+/// ```
+/// use quire_snapshot::PageSet;
+///
+/// let mut pages = PageSet::new(1000);
+/// [7, 900, 7].map(|page| pages.insert(page));
+/// assert_eq!((pages.count(), pages.contains(7), pages.contains(8)), (2, true, false));
+/// assert_eq!(pages.pages_in(0..1000).collect::<Vec<_>>(), [7, 900]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageSet {
     words: Box<[u64]>,
