@@ -3,7 +3,7 @@
 A block that begins with ```console holds commands behind "$ " and what they print; "…" stands for anything. The blocks of a page are one
 session of bash in an empty folder. Ports of the pages stand for free ones, so that no server of this machine is disturbed.
 
-Relies on Debian's redis-server, redis-tools and, where a page mounts, FUSE.
+Relies on Debian's redis-server, redis-tools, openssl and, where a page mounts, FUSE.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import harness
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 FENCE = "```"
 # Ports that the pages name. The first is the one that servers and clients take unless told otherwise.
-PORTS = re.compile(r"\b(6379|700[0-3])\b")
+PORTS = re.compile(r"\b(6379|6380|700[0-3])\b")
 # What bash says of a process that a page kills.
 KILLED = re.compile(r"^.*bash: line \d+: +\d+ Killed .*\n?", re.MULTILINE)
 LIMIT_S = 120
@@ -138,6 +138,9 @@ class Session:
     def wait_ready(self, command):
         """Waits until the server that the command starts answers: a reader types the next command later than a test."""
         port = re.search(r"--port (\d+)", command)
+        if port and port[1] == "0":
+            # It speaks TLS only, and the page waits for it itself.
+            return
         port = int(port[1]) if port else int(self.replaced("6379"))
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:

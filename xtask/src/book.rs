@@ -3,8 +3,8 @@
 //!
 //! Relies on `docs/SUMMARY.md`, which lists the pages, and on `docs/book.toml`. mdBook is not needed for anything else.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -32,8 +32,66 @@ pub fn run() -> anyhow::Result<()> {
     if !status.success() {
         bail!("mdbook ended with {status}");
     }
-    println!("book: {}", book.join("book/index.html").display());
+    let html = book.join("book");
+    let broken = broken_links(&html)?;
+    if !broken.is_empty() {
+        bail!("the book has {} links that lead nowhere:\n  {}", broken.len(), broken.join("\n  "));
+    }
+    println!("book: {}", html.join("index.html").display());
     Ok(())
+}
+
+/// Links of the built pages that lead to no file of the book, or to no place of a page. Those to other sites are not looked at.
+fn broken_links(html: &Path) -> anyhow::Result<Vec<String>> {
+    let mut pages = BTreeMap::new();
+    for page in html_below(html)? {
+        let text = std::fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
+        pages.insert(page, text);
+    }
+    let mut broken = BTreeSet::new();
+    for (page, text) in &pages {
+        let attributes = [" href=\"", " src=\""].map(|name| text.split(name).skip(1)).into_iter().flatten();
+        for link in attributes.filter_map(|rest| rest.split('"').next()).filter(|link| is_inside(link)) {
+            let (path, place) = link.split_once('#').unwrap_or((link, ""));
+            // The page of a 404 is served from anywhere.
+            let folder = if path.starts_with('/') { html } else { page.parent().unwrap_or(html) };
+            let target =
+                if path.is_empty() { page.clone() } else { normal(&folder.join(path.trim_start_matches('/'))) };
+            let has_place = |text: &String| place.is_empty() || text.contains(&format!("id=\"{place}\""));
+            if !(target.exists() && pages.get(&target).is_none_or(has_place)) {
+                broken.insert(format!("{}: {link}", page.strip_prefix(html).unwrap_or(page).display()));
+            }
+        }
+    }
+    Ok(broken.into_iter().collect())
+}
+
+fn is_inside(link: &str) -> bool {
+    !link.is_empty()
+        && !link.contains("://")
+        && !["mailto:", "data:", "javascript:"].iter().any(|kind| link.starts_with(kind))
+}
+
+/// The path without `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir { _ = normal.pop() } else { normal.push(part) }
+    }
+    normal
+}
+
+fn html_below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(html_below(&path)?);
+        } else if path.extension().is_some_and(|ending| ending == "html") {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 /// Pages that the book lacks, and links of its pages to what would not be in it.
@@ -78,15 +136,28 @@ fn assemble(book: &Path) -> anyhow::Result<()> {
     for page in pages()? {
         let text = std::fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
         for link in links::links(&text) {
-            let target = links::resolve(&page, &link.path).filter(|target| target.is_file());
-            let is_shown = |target: &PathBuf| target.extension().is_none_or(|extension| extension != "md");
-            if let Some(file) = target.filter(is_shown) {
+            let Some(target) = links::resolve(&page, &link.path) else { continue };
+            for file in shown(&target)? {
                 write(&source.join(&file), std::fs::read(&file)?)?;
             }
         }
         write(&source.join(as_index(&page.to_string_lossy())), as_index(&text))?;
     }
     Ok(())
+}
+
+/// What a link to `target` shows that is no page: the file, or those of a folder.
+fn shown(target: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    if target.is_dir() {
+        for entry in std::fs::read_dir(target).with_context(|| format!("listing {}", target.display()))? {
+            files.push(entry?.path());
+        }
+    } else {
+        files.push(target.to_owned());
+    }
+    files.retain(|file| file.is_file() && file.extension().is_none_or(|ending| ending != "md"));
+    Ok(files)
 }
 
 /// The summary with links from the root: that is where it lies in the book.
@@ -129,5 +200,18 @@ mod tests {
             page_faults(Path::new("docs/a.md"), &links, &pages),
             ["docs/a.md:2: docs/none.md is no page of the book"]
         );
+    }
+
+    #[test]
+    fn links_of_the_built_book_lead_somewhere_or_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| super::write(&dir.path().join(name), text).unwrap();
+        write(
+            "a.html",
+            "<h1 id=\"here\"></h1> <a href=\"#here\"> <a href=\"b/c.html#there\"> <a href=\"https://x.y/z\"> <img src=\"b/p.svg\">",
+        );
+        write("b/c.html", "<h2 id=\"there\"></h2> <a href=\"../a.html#gone\"> <a href=\"../b\"> <a href=\"none.rs\">");
+        write("b/p.svg", "");
+        assert_eq!(broken_links(dir.path()).unwrap(), ["b/c.html: ../a.html#gone", "b/c.html: none.rs"]);
     }
 }

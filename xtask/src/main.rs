@@ -82,7 +82,7 @@ enum Task {
     /// Look at the crates of others as cargo-deny does: licences, sources, versions that are there twice
     Licences(licences::Choice),
     /// Say what blocks a release: versions, the changelog, the tree, crates that others link. Publishes nothing
-    Release,
+    Release(release::Choice),
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {
         /// Seconds for each target
@@ -146,7 +146,7 @@ fn main() -> ExitCode {
         Task::Install(places) => install::run(&places),
         Task::Package(choice) => package::run(&choice),
         Task::Licences(choice) => licences::run(&choice),
-        Task::Release => release::run(),
+        Task::Release(choice) => release::run(&choice),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { only, rounds, log_rounds, mount_rounds, sqlite_rounds } => {
             let rounds = crashes::Rounds { saves: rounds, log: log_rounds, mount: mount_rounds, sqlite: sqlite_rounds };

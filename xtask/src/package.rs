@@ -219,6 +219,7 @@ fn settings(root: &Path) -> anyhow::Result<()> {
         ("systemd/quire.service", "usr/lib/systemd/system/quire.service", 0o644),
         ("systemd/quire-mount@.service", "usr/lib/systemd/system/quire-mount@.service", 0o644),
         ("monitoring/grafana-dashboard.json", "usr/share/quire/monitoring/grafana-dashboard.json", 0o644),
+        ("monitoring/grafana-dashboard-mount.json", "usr/share/quire/monitoring/grafana-dashboard-mount.json", 0o644),
         ("monitoring/prometheus-alerts.yml", "usr/share/quire/monitoring/prometheus-alerts.yml", 0o644),
     ];
     for (from, to, mode) in files {

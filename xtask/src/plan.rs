@@ -111,6 +111,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         }),
         Step::check("layers", layers::run),
         Step::check("tidy", tidy::run),
+        Step::check("API documentation", documentation),
         Step::check("licences", || licences::run(&licences::Choice::default())),
         Step::new("cargo test", |world| {
             let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
@@ -150,6 +151,13 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         steps::run(command, 20 * MINUTE)
     }));
     Ok(all)
+}
+
+/// The documentation of all crates has no link that leads nowhere, and no other warning.
+fn documentation() -> anyhow::Result<()> {
+    let mut command = cargo_with(&["doc", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    succeed(command, 15 * MINUTE)
 }
 
 fn cargo_with(words: &[&str]) -> Command {

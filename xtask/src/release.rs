@@ -1,22 +1,34 @@
 //! `release`: what stands between this tree and a release: versions, the changelog, the tree itself, and crates that others link.
 //!
-//! Relies on git and `cargo metadata`. It changes nothing and publishes nothing. Of `cargo publish --dry-run` it checks what can be checked
-//! before the crates below a crate are published: cargo itself asks the registry for these.
+//! Relies on git, `cargo metadata` and `cargo publish --dry-run`, which packs all crates for others together and builds them from their
+//! packages. It changes nothing and publishes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::notices;
+use crate::{notices, steps};
 
 /// Crates that programs of others depend on; those that they need are looked at, too.
 const LINKED_BY_OTHERS: [&str; 2] = ["quire-snapshot", "quire-pool"];
 const CHANGELOG: &str = "CHANGELOG.md";
+/// An address that leads nowhere: what the manifests have until the project has a place of its own.
+const NOWHERE: &str = "example.invalid";
+const PUBLISH_LIMIT: Duration = Duration::from_secs(1200);
+
+/// What to look at.
+#[derive(clap::Args)]
+pub struct Choice {
+    /// Leave out the trial of `cargo publish`, which builds the crates from their packages
+    #[arg(long)]
+    quick: bool,
+}
 
 /// Says what blocks a release.
-pub fn run() -> anyhow::Result<()> {
+pub fn run(choice: &Choice) -> anyhow::Result<()> {
     let metadata = notices::metadata()?;
     let version = env!("CARGO_PKG_VERSION");
     let changelog = std::fs::read_to_string(CHANGELOG).with_context(|| format!("reading {CHANGELOG}"))?;
@@ -26,8 +38,13 @@ pub fn run() -> anyhow::Result<()> {
     blocks.extend(tree_faults(version)?);
     let order = order(&own)?;
     println!("release: {version}; crates for others, in the order of publishing: {}", order.join(", "));
-    for name in &order {
-        blocks.extend(publish_faults(own[name.as_str()]));
+    let for_others: Vec<&Value> = order.iter().map(|name| own[name.as_str()]).collect();
+    blocks.extend(place_fault(&for_others));
+    for package in &for_others {
+        blocks.extend(publish_faults(package));
+    }
+    if !choice.quick {
+        blocks.extend(trial_fault(&order)?);
     }
     if blocks.is_empty() {
         println!(
@@ -106,10 +123,27 @@ fn order(own: &BTreeMap<&str, &Value>) -> anyhow::Result<Vec<String>> {
     Ok(order)
 }
 
-/// What a package needs to be built by others; what only its tests need is not asked for.
+/// What has to be in the registry before a package. Of what only its tests need the registry asks for that which has a version.
 fn needed(package: &Value) -> impl Iterator<Item = &str> {
     let needs = package["dependencies"].as_array().into_iter().flatten();
-    needs.filter(|need| need["kind"] != "dev").filter_map(|need| need["name"].as_str())
+    needs.filter(|need| need["kind"] != "dev" || need["req"] != "*").filter_map(|need| need["name"].as_str())
+}
+
+/// All crates have the repository of the workspace, so that one fault stands for all.
+fn place_fault(packages: &[&Value]) -> Option<String> {
+    let place =
+        packages.iter().filter_map(|package| package["repository"].as_str()).find(|place| place.contains(NOWHERE))?;
+    Some(format!("Cargo.toml: the repository is {place}, which leads nowhere; write where the sources are to be had"))
+}
+
+/// Has cargo do all of publishing but the upload.
+fn trial_fault(order: &[String]) -> anyhow::Result<Option<String>> {
+    let mut command = steps::cargo();
+    // What is not committed has a line of its own.
+    command.args(["publish", "--dry-run", "--allow-dirty"]);
+    command.args(order.iter().flat_map(|name| ["-p", name.as_str()]));
+    let failed = steps::run(command, PUBLISH_LIMIT)?.failed > 0;
+    Ok(failed.then(|| "`cargo publish --dry-run` fails, see above".to_owned()))
 }
 
 /// Why the registry, or its readers, would not take a package.
@@ -124,8 +158,6 @@ fn publish_faults(package: &Value) -> Vec<String> {
         // Cargo finds a README.md beside the manifest by itself.
         if text.is_empty() {
             faults.push(format!("{name}: the manifest has no {field}"));
-        } else if text.contains("example.invalid") {
-            faults.push(format!("{name}: {field} is {text}, which leads nowhere"));
         }
     }
     let needs = package["dependencies"].as_array().into_iter().flatten();
@@ -156,16 +188,18 @@ mod tests {
     fn crates_come_after_those_that_they_need() {
         let need = |name: &str| json!({"name": name, "kind": null});
         let package = |name: &str, needs: Vec<Value>| json!({"name": name, "dependencies": needs});
-        let test_only = json!({"name": "quire-rng", "kind": "dev"});
+        let for_tests = |name: &str, req: &str| json!({"name": name, "kind": "dev", "req": req});
+        let tests = [for_tests("quire-mdc", "*"), for_tests("quire-rng", "^0.1.0")];
         let all = [
-            package("quire-snapshot", vec![need("quire-sys"), test_only]),
+            package("quire-snapshot", [vec![need("quire-sys")], tests.into()].concat()),
             package("quire-pool", vec![need("quire-device"), need("quire-sys"), need("libc")]),
             package("quire-device", vec![need("quire-sys")]),
             package("quire-sys", vec![]),
             package("quire-rng", vec![]),
+            package("quire-mdc", vec![]),
         ];
         let own: BTreeMap<&str, &Value> = all.iter().map(|one| (one["name"].as_str().unwrap(), one)).collect();
-        assert_eq!(order(&own).unwrap(), ["quire-sys", "quire-snapshot", "quire-device", "quire-pool"]);
+        assert_eq!(order(&own).unwrap(), ["quire-rng", "quire-sys", "quire-snapshot", "quire-device", "quire-pool"]);
         assert!(order(&BTreeMap::new()).unwrap_err().to_string().contains("no crate"));
     }
 
@@ -177,10 +211,11 @@ mod tests {
             "readme": null, "dependencies": [by_path]
         });
         let found = publish_faults(&package).join("\n");
-        for part in ["publish = false", "leads nowhere", "no readme", "quire-sys by its path only"] {
+        for part in ["publish = false", "no readme", "quire-sys by its path only"] {
             assert!(found.contains(part), "{part}: {found}");
         }
+        assert!(place_fault(&[&package, &package]).unwrap().contains("https://example.invalid/q, which leads nowhere"));
         let good = json!({"name": "a", "description": "d", "license": "MIT", "repository": "https://b", "readme": "README.md", "dependencies": []});
-        assert_eq!(publish_faults(&good), [""; 0]);
+        assert_eq!((publish_faults(&good), place_fault(&[&good])), (vec![], None));
     }
 }

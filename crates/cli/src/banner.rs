@@ -65,7 +65,16 @@ pub fn text(config: &Config, restored: &RestoreSummary, (keys, replayed): (u64, 
             writeln!(text, "  saves      after {}", rules.join(", or "))
         }
     };
+    text.push_str(&metrics(config));
     text
+}
+
+/// Where Prometheus finds the metrics, if anywhere.
+fn metrics(config: &Config) -> String {
+    match config.metrics.port {
+        0 => String::new(),
+        port => format!("  metrics    http://{}/metrics\n", SocketAddr::new(config.metrics.bind, port)),
+    }
 }
 
 /// What of a mapped image was read before the first command.
@@ -107,10 +116,10 @@ fn is_local(address: &str) -> bool {
 }
 
 /// Writes the banner to standard output.
-pub fn print(data: &str, addresses: &[String], guard: ClientAccess) {
+pub fn print(data: &str, addresses: &[String], guard: ClientAccess, tls_port: u16) {
     let mut text = format!("\nQuire {} (pid {})\n\n", env!("CARGO_PKG_VERSION"), std::process::id());
     let _ = writeln!(text, "  listens    {}", addresses.join(", "));
-    if let Some(how) = addresses.iter().find_map(|address| connect(address)) {
+    if let Some(how) = addresses.iter().find_map(|address| connect(address, tls_port)) {
         let password = if guard == ClientAccess::Password { " --askpass" } else { "" };
         let _ = writeln!(text, "  connect    {how}{password}");
     }
@@ -123,16 +132,17 @@ pub fn print(data: &str, addresses: &[String], guard: ClientAccess) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// The command line that connects to an address.
-fn connect(address: &str) -> Option<String> {
+/// The command line that connects to an address. What speaks TLS may ask for a certificate besides, of which the server does not know where it is.
+fn connect(address: &str, tls_port: u16) -> Option<String> {
     if address.starts_with('/') || address.starts_with("unix:") {
         return Some(format!("redis-cli -s {}", address.trim_start_matches("unix:")));
     }
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_matches(['[', ']']);
+    let tls = if tls_port != 0 && port == tls_port.to_string() { " --tls" } else { "" };
     Some(match host {
-        "127.0.0.1" | "0.0.0.0" => format!("redis-cli -p {port}"),
-        _ => format!("redis-cli -h {host} -p {port}"),
+        "127.0.0.1" | "0.0.0.0" => format!("redis-cli -p {port}{tls}"),
+        _ => format!("redis-cli -h {host} -p {port}{tls}"),
     })
 }
 
@@ -142,11 +152,12 @@ mod tests {
 
     #[test]
     fn addresses_become_command_lines() {
-        assert_eq!(connect("127.0.0.1:6379").unwrap(), "redis-cli -p 6379");
-        assert_eq!(connect("[::1]:7000").unwrap(), "redis-cli -h ::1 -p 7000");
+        assert_eq!(connect("127.0.0.1:6379", 0).unwrap(), "redis-cli -p 6379");
+        assert_eq!(connect("127.0.0.1:6380", 6380).unwrap(), "redis-cli -p 6380 --tls");
+        assert_eq!(connect("[::1]:7000", 6380).unwrap(), "redis-cli -h ::1 -p 7000");
         assert!(
             is_local("127.0.0.1:1") && is_local("[::1]:1") && is_local("/run/quire.sock") && !is_local("0.0.0.0:1")
         );
-        assert_eq!(connect("/run/quire.sock").unwrap(), "redis-cli -s /run/quire.sock");
+        assert_eq!(connect("/run/quire.sock", 0).unwrap(), "redis-cli -s /run/quire.sock");
     }
 }

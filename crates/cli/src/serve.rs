@@ -68,7 +68,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let pidfile = Pidfile::write(&shown.pidfile)?;
     let text = banner::text(&shown, &data, server.brought_back());
     let access = ClientAccess::of(server.asks_for_password(), shown.acl.protected_mode);
-    banner::print(&text, server.addresses(), access);
+    banner::print(&text, server.addresses(), access, shown.tls.port);
     tracing::info!(addresses = server.addresses().join(", "), pid = std::process::id(), "ready to accept connections");
     let ended = server.run();
     drop(pidfile);
