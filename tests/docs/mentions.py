@@ -110,12 +110,13 @@ def variables_that_documents_name(options):
     """A variable QUIRE_… is a flag's, or stands in a source."""
     helps = Helps(options.quire)
     known = {f"QUIRE_{flag[2:].replace('-', '_').upper()}" for flag in FLAG.findall(helps.text("quire", "serve"))}
-    for folder, folders, files in os.walk(os.path.join(ROOT, "crates")):
-        folders[:] = [name for name in folders if name != "target"]
-        for name in files:
-            if name.endswith((".rs", ".h", ".c", ".py")):
-                with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    known.update(re.findall(r"\bQUIRE_[A-Z0-9_]+", file.read()))
+    for place in ("crates", "tests"):
+        for folder, folders, files in os.walk(os.path.join(ROOT, place)):
+            folders[:] = [name for name in folders if name != "target"]
+            for name in files:
+                if name.endswith((".rs", ".h", ".c", ".py")):
+                    with open(os.path.join(folder, name), encoding="utf-8") as file:
+                        known.update(re.findall(r"\bQUIRE_[A-Z0-9_]+", file.read()))
     faults = []
     for page in documents():
         with open(os.path.join(ROOT, page), encoding="utf-8") as file:
