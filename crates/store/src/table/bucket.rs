@@ -84,10 +84,21 @@ impl Bucket {
     /// Bit `i` is set if slot `i` is in use and has this tag.
     #[inline]
     pub(crate) fn matches(&self, tag: Tag) -> u32 {
-        let (kept, wanted) = (self.tag_mask(), if self.is_wide() { tag.short() } else { tag.bits });
+        if self.is_wide() {
+            return self.matches_short(tag.short());
+        }
         let mut mask = 0;
         for (slot, &word) in self.words.iter().enumerate() {
-            mask |= u32::from(word & kept == wanted) << slot;
+            mask |= u32::from(word == tag.bits) << slot;
+        }
+        mask
+    }
+
+    /// [`Bucket::matches`] of a wide bucket. Apart from that of a narrow one, which the processor does for all slots at once.
+    fn matches_short(&self, tag: u16) -> u32 {
+        let mut mask = 0;
+        for (slot, &word) in self.words.iter().enumerate() {
+            mask |= u32::from(word & SHORT_MASK == tag) << slot;
         }
         mask
     }
@@ -95,8 +106,10 @@ impl Bucket {
     /// Slots in use.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        let kept = self.tag_mask();
-        self.words.iter().position(|&word| word & kept == 0).unwrap_or(SLOTS)
+        if self.is_wide() {
+            return self.words.iter().position(|&word| word & SHORT_MASK == 0).unwrap_or(SLOTS);
+        }
+        self.words.iter().position(|&word| word == 0).unwrap_or(SLOTS)
     }
 
     /// The item in a slot.
