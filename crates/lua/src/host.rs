@@ -10,7 +10,6 @@ use std::ptr::NonNull;
 
 use mlua::{Lua, MultiValue};
 
-use crate::interpreter::is_want_of_places;
 use crate::raise::{Raise, Results};
 
 /// What has become of a command that a script has called.
@@ -125,4 +124,11 @@ impl HostCell {
         let served = self.enter(|host| host.serve(lua, number, args));
         served.unwrap_or_else(|| Err(Raise::message("the host of the script has failed")))
     }
+}
+
+/// Whether a panic is that of `mlua` when its stack of values is full, which a script can bring about by what it passes to functions that
+/// are not Lua's own. Nothing is damaged then: `mlua` has given up the one value.
+pub(crate) fn is_want_of_places(panic: &(dyn Any + Send)) -> bool {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.is_some_and(|text| text.contains("out of auxiliary stack space"))
 }

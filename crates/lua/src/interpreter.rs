@@ -1,6 +1,5 @@
 //! One interpreter: its globals, its limits, and how a function in it is run for a host.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, ffi};
 
 use crate::environment::Environment;
-use crate::host::{HostCell, ScriptHost};
+use crate::host::{HostCell, ScriptHost, is_want_of_places};
 use crate::protection::Protection;
 use crate::raise::{self, Raise, Results};
 use crate::{StoredFunction, bit, builtins, cjson, cmsgpack, command_call, random, struct_format, watch};
@@ -245,13 +244,6 @@ impl Interpreter {
         }
         ScriptError::Failed(raise::text_of(error))
     }
-}
-
-/// Whether a panic is that of `mlua` when its stack of values is full, which a script can bring about by what it passes to functions that
-/// are not Lua's own. Nothing is damaged then: `mlua` has given up the one value.
-pub(crate) fn is_want_of_places(panic: &(dyn Any + Send)) -> bool {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.is_some_and(|text| text.contains("out of auxiliary stack space"))
 }
 
 /// The function by which Lua reaches the host.

@@ -350,8 +350,9 @@ fn more_values_than_there_are_places_for_end_the_script_and_nothing_else() {
 #[test]
 fn stored_functions_are_as_many_as_memory_has_room_for() {
     let interpreter = Interpreter::new(64 << 20).unwrap();
-    let stored: Vec<StoredFunction> =
-        (0..10_000).map(|number| interpreter.compile_stored("x", format!("return {number}").as_bytes()).unwrap()).collect();
+    let stored: Vec<StoredFunction> = (0..10_000)
+        .map(|number| interpreter.compile_stored("x", format!("return {number}").as_bytes()).unwrap())
+        .collect();
     let last = stored[9_999].get(interpreter.lua()).unwrap();
     assert_eq!(last.call::<i64>(()).unwrap(), 9_999);
     let before = interpreter.memory_bytes();

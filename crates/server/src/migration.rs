@@ -277,9 +277,7 @@ pub fn perform(job: &MigrationJob, keys: usize) -> MigrationReport {
 fn refusal(line: &[u8]) -> Option<String> {
     match line {
         b"+OK" => None,
-        [b'-', text @ ..] => {
-            Some(format!("ERR Target instance replied with error: {}", String::from_utf8_lossy(text)))
-        }
+        [b'-', text @ ..] => Some(format!("ERR Target instance replied with error: {}", String::from_utf8_lossy(text))),
         other => Some(format!("ERR Target instance replied with what is no answer: {}", other.escape_ascii())),
     }
 }
@@ -500,7 +498,10 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         for (own, is_itself) in
             [("127.0.0.1", true), ("0.0.0.0", true), ("127.0.0.2", false), ("::1", false)].map(|(ip, is_itself)| {
-                (vec![SocketAddr::new("10.0.0.1".parse().unwrap(), 1), SocketAddr::new(ip.parse().unwrap(), port)], is_itself)
+                (
+                    vec![SocketAddr::new("10.0.0.1".parse().unwrap(), 1), SocketAddr::new(ip.parse().unwrap(), port)],
+                    is_itself,
+                )
             })
         {
             let job = MigrationJob {

@@ -216,7 +216,10 @@ fn what_is_on_its_way_takes_no_more_memory_than_clients_may() {
     let free = common::free_port();
     for keys in [&["large"][..], &["a", "b", "c", "d"]] {
         let refused = migrate_keys(&mut here, free, &[], keys);
-        assert!(refused.starts_with("ERR the keys can't be moved now: on their way they would take more memory"), "{refused}");
+        assert!(
+            refused.starts_with("ERR the keys can't be moved now: on their way they would take more memory"),
+            "{refused}"
+        );
     }
     assert_eq!(migrate_keys(&mut here, free, &[], &["a"]), "IOERR error or timeout writing to target instance");
     assert_eq!(here.call("DBSIZE"), Value::Int(5));

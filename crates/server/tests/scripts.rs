@@ -270,7 +270,8 @@ fn thousands_of_scripts_are_kept_and_values_that_are_too_many_end_only_their_scr
     assert_eq!(client.text(&format!("EVALSHA {first} 0")), "7");
     // The last ones leave no place for the error that they are to be told.
     for count in 7600..8000 {
-        let script = format!("local t = {{}} for i = 1, {count} do t[i] = 'x' .. i end return redis.acl_check_cmd(unpack(t))");
+        let script =
+            format!("local t = {{}} for i = 1, {count} do t[i] = 'x' .. i end return redis.acl_check_cmd(unpack(t))");
         let reply = eval(&mut client, &script);
         assert!(matches!(reply, Value::Error(_)), "{count}: {reply:?}");
     }

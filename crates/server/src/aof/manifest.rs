@@ -34,9 +34,7 @@ pub fn files_at(path: &Path) -> Result<Vec<PathBuf>, String> {
     let shown = manifest.display();
     let cannot = |error| format!("{shown}: {error}");
     let mut text = Vec::new();
-    fs::File::open(&manifest)
-        .and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut text))
-        .map_err(cannot)?;
+    fs::File::open(&manifest).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut text)).map_err(cannot)?;
     if text.len() as u64 > MOST_BYTES {
         return Err(format!("{shown} is no manifest: it is too long"));
     }

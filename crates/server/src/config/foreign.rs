@@ -101,7 +101,10 @@ pub fn find(name: &str, value: &str) -> Option<ForeignDirective> {
         "min-replicas-to-write" | "min-slaves-to-write" => unless(value == "0", "there is no replication"),
         "shutdown-on-sigint" | "shutdown-on-sigterm" => {
             let saves = value.split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case("save"));
-            unless(!saves, "what is saved at the end is decided by save rules and by the log; save 3600 1 is such a rule")
+            unless(
+                !saves,
+                "what is saved at the end is decided by save rules and by the log; save 3600 1 is such a rule",
+            )
         }
         "aof-load-truncated" => {
             unless(value.eq_ignore_ascii_case("yes"), "a log that was cut off at its end is used as far as it goes")
@@ -167,7 +170,9 @@ mod tests {
             (
                 "shutdown-on-sigterm",
                 "SAVE now",
-                Some(Refused("what is saved at the end is decided by save rules and by the log; save 3600 1 is such a rule")),
+                Some(Refused(
+                    "what is saved at the end is decided by save rules and by the log; save 3600 1 is such a rule",
+                )),
             ),
             ("aof-load-truncated", "Yes", Some(NoEffect)),
             ("aof-load-truncated", "no", Some(Refused("a log that was cut off at its end is used as far as it goes"))),

@@ -6,7 +6,9 @@
 use std::time::{Duration, Instant};
 
 use quire_lua::mlua::{self, IntoLuaMulti, Lua, MultiValue, Table, Value};
-use quire_lua::{CommandOutcome, Environment, Interpreter, Raise, Results, ScriptError, ScriptHost, StoredFunction, TICK};
+use quire_lua::{
+    CommandOutcome, Environment, Interpreter, Raise, Results, ScriptError, ScriptHost, StoredFunction, TICK,
+};
 
 use super::api::{self, REGISTER, error_table};
 use super::library_code::{WRONG_NAME, valid_name};

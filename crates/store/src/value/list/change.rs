@@ -18,14 +18,14 @@ use crate::limits::PACKED_MAX_BYTES;
 use super::chain::{Chain, keeps_at_once, without};
 use super::limits::{MAX_NODE, NodeLimit};
 use super::nodes::{self, Node};
-use super::packed::{self, Element, SoughtElement};
+use super::packed::{self, SoughtElement};
 use super::view::{End, ListValue, view};
 use super::whole::{self, COUNT_BYTES};
 
 /// Bytes of a listpack of Redis besides its elements, which count where it is decided how a list is stored.
 const LISTPACK_BYTES: usize = 7;
 /// Items in the table of a chain of one node: that and the anchor.
-const SMALLEST_CHAIN: u64 = 2;
+pub(super) const SMALLEST_CHAIN: u64 = 2;
 
 /// A list to be changed, or made by the first element that is added. The key goes with the last element.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct ListMut<'a> {
 }
 
 /// How a list is made shorter.
-enum Cut {
+pub(super) enum Cut {
     /// Nothing was prepared.
     AtOnce,
     /// Its nodes were divided in steps.
@@ -109,15 +109,15 @@ impl ListMut<'_> {
         !self.exists()
     }
 
-    fn body(&self) -> Result<Option<ListValue<'_>>> {
+    pub(super) fn body(&self) -> Result<Option<ListValue<'_>>> {
         self.value.get().map(|list| ListValue::read(self.value.arena(), list.entry())).transpose()
     }
 
-    fn encoding(&self) -> Result<Option<ListEncoding>> {
+    pub(super) fn encoding(&self) -> Result<Option<ListEncoding>> {
         self.value.encoding()?.map(Encoding::of_list).transpose()
     }
 
-    fn limit(&self) -> NodeLimit {
+    pub(super) fn limit(&self) -> NodeLimit {
         NodeLimit::of(self.value.number(&MAX_NODE))
     }
 
@@ -225,99 +225,6 @@ impl ListMut<'_> {
         Ok(())
     }
 
-    /// Calls `f` with up to `count` elements from one end on, and takes them away, unless it returns false. The last one takes the key with
-    /// it. Returns how many were taken.
-    ///
-    /// # Errors
-    /// As [`open_mut`].
-    pub fn pop(&mut self, end: End, count: u64, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<u64> {
-        Ok(self.pop_for(None, end, count, f)?.unwrap_or_default())
-    }
-
-    /// As [`ListMut::pop`]; what would free many nodes divides them in steps before, by [`Keyspace::copy_step`]. `None` as long as that
-    /// is under way: nothing has changed and `f` was not called, and `owner` is to ask for the same again when a step has
-    /// ended, or to call [`Keyspace::cancel_copy`].
-    ///
-    /// # Errors
-    /// As [`open_mut`].
-    pub fn pop_in_steps(
-        &mut self,
-        owner: u64,
-        end: End,
-        count: u64,
-        f: &mut dyn FnMut(Element<'_>) -> bool,
-    ) -> Result<Option<u64>> {
-        self.pop_for(Some(owner), end, count, f)
-    }
-
-    fn pop_for(
-        &mut self,
-        owner: Option<u64>,
-        end: End,
-        count: u64,
-        f: &mut dyn FnMut(Element<'_>) -> bool,
-    ) -> Result<Option<u64>> {
-        if !self.exists() || count == 0 {
-            owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
-            return Ok(Some(0));
-        }
-        if count == 1 && self.encoding()? == Some(ListEncoding::Nodes) {
-            owner.map_or(Ok(()), |owner| self.value.cancel_steps(owner))?;
-            if let Some(popped) = self.pop_of_chain(end, f)? {
-                return Ok(Some(popped));
-            }
-        }
-        let len = self.len()?;
-        if len == 0 {
-            // The reply to a pop from a list that exists is an element.
-            return Err(StoreError::damaged("a list without elements"));
-        }
-        let count = count.min(len);
-        let kept = if end == End::Front { count..len } else { 0..len - count };
-        let cut = self.cut_for(owner, &kept)?;
-        if matches!(cut, Cut::NotYet) {
-            return Ok(None);
-        }
-        match (self.tell_popped(end, len, count, f), cut) {
-            (Ok(true), cut) => self.cut(kept, cut).map(|()| Some(count)),
-            (told, Cut::Divided(made)) => {
-                // Nothing but this knows of the tables.
-                made.retire(self.value.heap())?;
-                told.map(|_| Some(0))
-            }
-            (told, Cut::AtOnce | Cut::NotYet) => told.map(|_| Some(0)),
-        }
-    }
-
-    /// As [`ListMut::pop`], of one element of a chain of nodes, the common case, which looks at one node. `None`, and nothing is done, if
-    /// it has no more than that one.
-    fn pop_of_chain(&mut self, end: End, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<Option<u64>> {
-        let (limit, hasher, head) = (self.limit(), self.value.hasher(), self.value.table()?);
-        let (popped, items) = self.value.change_table_if(head, |heap, head| {
-            let popped = Chain { heap, head, hasher: &hasher, limit }.pop(end, f)?;
-            Ok(((popped, head.count), popped == Some(true)))
-        })?;
-        if popped == Some(true) {
-            self.value.count_member();
-            if items == SMALLEST_CHAIN {
-                self.shrink()?;
-            }
-        }
-        Ok(popped.map(u64::from))
-    }
-
-    /// Calls `f` with so many elements from one end; false if the list has none, or `f` has returned false.
-    fn tell_popped(&self, end: End, len: u64, count: u64, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<bool> {
-        let Some(body) = self.body()? else { return Ok(false) };
-        let (mut left, mut takes) = (count, true);
-        body.walk(self.value.arena(), end, if end == End::Front { 0 } else { len - 1 }, &mut |element| {
-            takes = f(element);
-            left -= 1;
-            Ok(takes && left > 0)
-        })?;
-        Ok(takes)
-    }
-
     /// Keeps only the elements of a range that lies in the list; deletes the key if there are none.
     ///
     /// # Errors
@@ -338,7 +245,7 @@ impl ListMut<'_> {
     }
 
     /// Has the nodes divided in steps, if there is an owner and many of them go.
-    fn cut_for(&mut self, owner: Option<u64>, kept: &Range<u64>) -> Result<Cut> {
+    pub(super) fn cut_for(&mut self, owner: Option<u64>, kept: &Range<u64>) -> Result<Cut> {
         let Some(owner) = owner else { return Ok(Cut::AtOnce) };
         let stays = kept.end.saturating_sub(kept.start);
         let head = match self.encoding()? {
@@ -359,7 +266,7 @@ impl ListMut<'_> {
         }
     }
 
-    fn cut(&mut self, kept: Range<u64>, cut: Cut) -> Result<()> {
+    pub(super) fn cut(&mut self, kept: Range<u64>, cut: Cut) -> Result<()> {
         let len = self.len()?;
         let gone = len.saturating_sub(kept.end.saturating_sub(kept.start));
         if gone == 0 {
@@ -397,7 +304,7 @@ impl ListMut<'_> {
     }
 
     /// Packs a chain again of which only a small node is left. If there is no memory for that it stays a chain.
-    fn shrink(&mut self) -> Result<()> {
+    pub(super) fn shrink(&mut self) -> Result<()> {
         match self.encoding()? {
             Some(ListEncoding::Nodes) => {}
             Some(ListEncoding::Packed) | None => return Ok(()),

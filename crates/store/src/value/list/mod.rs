@@ -9,6 +9,7 @@ mod change;
 pub(super) mod limits;
 mod nodes;
 mod packed;
+mod pops;
 mod store;
 mod view;
 
