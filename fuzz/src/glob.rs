@@ -7,7 +7,7 @@ use quire_server::glob::matches;
 /// Longest pattern and text that the plain matcher is asked about.
 const MOST_PLAIN_BYTES: usize = 64;
 
-/// The promise: the same answer as [`plain`] gives.
+/// The promise: the same answer as `plain` gives.
 pub fn run(data: &[u8]) {
     let Some((&choice, rest)) = data.split_first() else { return };
     let (pattern, text) = rest.split_at(usize::from(choice >> 1).min(rest.len()));

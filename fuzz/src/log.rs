@@ -26,7 +26,7 @@ const NEXT_EPOCH: u8 = 1;
 /// Choice: checksums are set right.
 const RESEAL: u8 = 2;
 
-/// The input holds a directory's segments one after the other, as [`pack`] has it.
+/// The input holds a directory's segments one after the other, as `pack` has it.
 pub fn run(data: &[u8]) {
     let Some((choices, files)) = data.split_at_checked(CHOICES) else { return };
     let memory = MemoryDirectory::new();

@@ -54,7 +54,7 @@ thread_local! {
     static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
 }
 
-/// Runs one of the [`USES`], or the input itself as a script.
+/// Runs one of the `USES`, or the input itself as a script.
 pub fn run(data: &[u8]) {
     let Some((&choice, rest)) = data.split_first() else { return };
     INTERPRETER.with_borrow_mut(|place| {

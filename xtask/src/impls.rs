@@ -87,7 +87,7 @@ pub fn wildcards(name: &str, code: &str) -> Vec<String> {
     faults
 }
 
-/// Whether a pattern, or what is compared, begins with a variant of [`Kind`] or of an encoding.
+/// Whether a pattern, or what is compared, begins with a variant of `Kind` or of an encoding.
 fn names_variant(text: &str) -> bool {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != ':').any(|word| {
         let Some((path, variant)) = word.rsplit_once("::") else { return false };

@@ -1,7 +1,7 @@
 //! Two processes for an experiment: a supervisor, which the user starts and ends, and a worker, which measures. When either ends,
 //! by whatever signal, the other one takes down all that the experiment has started and made.
 //!
-//! Relies on every server that is started being a descendant of the worker, and on [`cleanup_list::note`] being told of every directory and control
+//! Relies on every server that is started being a descendant of the worker, and on `cleanup_list::note` being told of every directory and control
 //! group. The supervisor adopts orphans, so no descendant gets away from it. A socket between both, which is
 //! the worker's standard input, carries the notes, and by its end tells the worker that the supervisor is gone. The worker has a process
 //! group of its own: what ends the supervisor's group at once leaves one of them to clear up.

@@ -25,7 +25,7 @@
 //! queue is in their place.
 //!
 //! A lease ([`PageState::try_lease`]) keeps the bytes at the page's address as they are, and excludes no user: a writer puts the page into
-//! another frame first, and the page is *relocated* until it is moved back, after the last lease has ended ([`relocation`]).
+//! another frame first, and the page is *relocated* until it is moved back, after the last lease has ended (`relocation`).
 //!
 //! Waiting: a thread that finds the page in a status that doesn't suit sets `waiters` and sleeps while the low half stays as
 //! it was. Every change that a thread may wait for clears the bit and wakes all sleepers. Relies on nothing; every

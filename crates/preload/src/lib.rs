@@ -1,5 +1,5 @@
 //! `libquire_preload.so`: for programs that need no change. It makes the copy-on-write after their forks cheaper, or lays
-//! their [heap](heap) on a file, of which a pool holds as much in memory as it may.
+//! their [heap] on a file, of which a pool holds as much in memory as it may.
 //!
 //! With `LD_PRELOAD` it notices [forks](hooks), and while the child lives a [worker] beside the parent breaks the
 //! sharing of those regions that were mostly written in earlier epochs, before the program itself gets there. With

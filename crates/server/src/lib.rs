@@ -15,6 +15,8 @@ pub mod client;
 pub mod clients;
 pub mod clone_origin;
 pub mod cloning;
+// Brackets in what a handler says of its command are those of its syntax.
+#[allow(rustdoc::broken_intra_doc_links)]
 pub mod cmd;
 pub mod compat;
 pub mod config;

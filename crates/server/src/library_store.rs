@@ -36,7 +36,7 @@ pub fn write<'t>(store: &mut Keyspace, texts: impl ExactSizeIterator<Item = &'t 
 /// Adds these, each in the place of one of its name; instead of all others, if they are to go.
 ///
 /// # Errors
-/// As [`write`]; what is no library is damage, since it was one when it was taken in.
+/// As `write`; what is no library is damage, since it was one when it was taken in.
 pub fn put(store: &mut Keyspace, new: Vec<Vec<u8>>, others_go: bool) -> Result<(), StoreError> {
     let mut texts = if others_go { Vec::new() } else { read(store)? };
     for text in new {

@@ -34,7 +34,7 @@ pub fn write(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
 /// Writes what is still in the process; without it an incomplete last line may be lost.
 ///
 /// # Errors
-/// As [`write`].
+/// As `write`.
 pub fn finish() -> Result<(), OutputError> {
     Ok(io::stdout().lock().flush()?)
 }

@@ -1,7 +1,7 @@
 //! userfaultfd: page faults of a range of this process's memory that user space resolves, or that sleep until told.
 //!
 //! Relies on `userfaultfd(2)` (or `/dev/userfaultfd`) and its ioctls, whose structures and numbers are in
-//! [`userfault_abi`](crate::userfault_abi). Containers often forbid the call; without `CAP_SYS_PTRACE` and with
+//! `userfault_abi`. Containers often forbid the call; without `CAP_SYS_PTRACE` and with
 //! `vm.unprivileged_userfaultfd` 0 only faults of user mode can be had ([`Userfault::is_user_mode_only`]), and a system
 //! call that touches a guarded page fails with `EFAULT` instead of waiting.
 

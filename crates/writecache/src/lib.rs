@@ -4,7 +4,7 @@
 //! to its slow device; [`AdmissionPolicy`] decides, by who waits for it. *Critical* is who a request waits for
 //! ([`critical::enter`]); through [`CacheMutex`], [`CacheCondvar`] and writes under way, criticality passes to whatever
 //! a critical task depends on ([`TaskGraph`]). Blocks in the log are written back to the slow devices, sorted, in the
-//! background. `docs/design/wcache.md` has the protocol, the threads and the races; [`format`] the bytes.
+//! background. `docs/design/wcache.md` has the protocol, the threads and the races; `format` the bytes.
 //!
 //! Relies on `quire-device` for devices. Must not know what the blocks hold, or files and directories.
 

@@ -122,7 +122,7 @@ impl StoreWorkload for Loads<'_> {
     }
 }
 
-/// The child process of a trial: waits for a [`TrialSpec`] on standard input, carries it out, and prints the statistics.
+/// The child process of a trial: waits for a `TrialSpec` on standard input, carries it out, and prints the statistics.
 ///
 /// # Errors
 /// The line is no spec, or the trial fails.

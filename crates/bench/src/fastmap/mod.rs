@@ -2,7 +2,7 @@
 //! memory (Papagiannis et al., *Optimizing Memory-mapped I/O for Fast Storage Devices*, USENIX ATC 2020).
 //!
 //! Relies on cgroup v1 to limit memory, page cache included: each trial is a process of its own under the same limit
-//! ([`runner`]). Devices are the real disk under `--dir`, and `/dev/zram0` as the fastest there is ([`testbed`]).
+//! (`runner`). Devices are the real disk under `--dir`, and `/dev/zram0` as the fastest there is (`testbed`).
 
 mod bfs;
 mod bounds;

@@ -1,7 +1,7 @@
 //! Closed loops: each connection sends a batch, waits for all its replies, and sends the next.
 //!
 //! Relies on the server to set the pace, so its latencies leave out what would have queued up: fit for filling, for
-//! throughput and for putting a server under full load, not for latency under a given load (that is [`super::paced`]).
+//! throughput and for putting a server under full load, not for latency under a given load (that is `super::paced`).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

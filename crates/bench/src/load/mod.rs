@@ -1,4 +1,4 @@
-//! Loads on a server: as fast as it answers ([`closed`]) or at a fixed rate whatever it does ([`paced`]).
+//! Loads on a server: as fast as it answers (`closed`) or at a fixed rate whatever it does (`paced`).
 //!
 //! Relies on one blocking connection per thread; all loads use the keys and values of [`crate::requests`].
 

@@ -2,7 +2,7 @@
 //! Applications*, 2020, chapter 4: z-READ).
 //!
 //! Relies on its parts, each of which measures by itself and makes its own figures. A new part is a module here, a name in
-//! [`PARTS`], a field of [`ZreadResults`], and a line in `run` and `figures`.
+//! `PARTS`, a field of `ZreadResults`, and a line in `run` and `figures`.
 
 mod charts;
 mod file_sets;

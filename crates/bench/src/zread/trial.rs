@@ -71,7 +71,7 @@ fn run_thread(spec: &TrialSpec, number: usize, counters: &Counters) -> anyhow::R
     }
 }
 
-/// The process for trials: carries out each [`TrialSpec`] of standard input, until that ends.
+/// The process for trials: carries out each `TrialSpec` of standard input, until that ends.
 ///
 /// # Errors
 /// A line is no spec, or a trial fails.

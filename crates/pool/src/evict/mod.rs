@@ -1,6 +1,6 @@
 //! Which clean pages go first, behind one small trait over page numbers, so that a policy can be tried on traces alone.
 //!
-//! Relies on the caller to know how often a page was touched ([`Pages`]): a hit must not reach a policy's queues. The pool
+//! Relies on the caller to know how often a page was touched (`Pages`): a hit must not reach a policy's queues. The pool
 //! keeps a count of up to three touches in the page's state; [`replay()`] plays the pool for traces.
 //!
 //! [`PolicyKind::S3Fifo`] is the pool's choice; `docs/design/pool.md` has the comparison.

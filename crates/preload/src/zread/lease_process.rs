@@ -1,6 +1,6 @@
 //! The lease process: it opens the files that are read, holds leases and sources of remaps, and breaks sharing when a writer comes.
 //!
-//! Relies on [`quire_sys::helper`], as the worker's [process](crate::process) does: it shares the program's memory, has descriptors and
+//! Relies on [`quire_sys::helper`], as the worker's `process` does: it shares the program's memory, has descriptors and
 //! signal handlers of its own and is no thread of the program. It neither allocates nor uses anything thread-local but `errno`. It
 //! lives from the first large read of a file that is asked for to the end of the program, or of the thread that started it.
 

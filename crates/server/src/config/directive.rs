@@ -1,6 +1,6 @@
 //! A directive of the configuration, and the macros that write the usual kinds of it.
 //!
-//! Relies on the macros being used where [`Directive`], [`Setting`], `value`, `Config`, `RejectReason` and `Cow` are in scope.
+//! Relies on the macros being used where `Directive`, `Setting`, `value`, `Config`, `RejectReason` and `Cow` are in scope.
 
 use std::borrow::Cow;
 

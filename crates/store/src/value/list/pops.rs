@@ -15,17 +15,17 @@ impl ListMut<'_> {
     /// it. Returns how many were taken.
     ///
     /// # Errors
-    /// As [`open_mut`].
+    /// As `open_mut`.
     pub fn pop(&mut self, end: End, count: u64, f: &mut dyn FnMut(Element<'_>) -> bool) -> Result<u64> {
         Ok(self.pop_for(None, end, count, f)?.unwrap_or_default())
     }
 
-    /// As [`ListMut::pop`]; what would free many nodes divides them in steps before, by [`Keyspace::copy_step`]. `None` as long as that
+    /// As [`ListMut::pop`]; what would free many nodes divides them in steps before, by `Keyspace::copy_step`. `None` as long as that
     /// is under way: nothing has changed and `f` was not called, and `owner` is to ask for the same again when a step has
-    /// ended, or to call [`Keyspace::cancel_copy`].
+    /// ended, or to call `Keyspace::cancel_copy`.
     ///
     /// # Errors
-    /// As [`open_mut`].
+    /// As `open_mut`.
     pub fn pop_in_steps(
         &mut self,
         owner: u64,
