@@ -61,8 +61,9 @@ def others(control):
 
 
 def with_requests(control):
-    """The lines of clients whose requests wait."""
-    return [line for line in control.call("CLIENT", "LIST").splitlines() if b" qbuf=0 " not in line]
+    """The lines of the other clients whose requests wait."""
+    lines = control.call("CLIENT", "LIST").splitlines()
+    return [line for line in lines if b" qbuf=0 " not in line and b" cmd=client|list " not in line]
 
 
 @contextlib.contextmanager

@@ -60,6 +60,8 @@ pub struct Block {
     pub declines: AtomicU32,
     /// How many these were at first the last time.
     pub patience: AtomicU32,
+    /// How many bytes the read had after which the loss model decided so.
+    pub declined_bytes: AtomicUsize,
     /// A read was remapped since the last one that was copied.
     pub remapped: AtomicU32,
     /// Whether looks at reads to this block pay.

@@ -20,6 +20,8 @@ const LEAST_PATIENCE: u32 = 256;
 const MOST_PATIENCE: u32 = 65_536;
 /// Of the reads that gain only where their buffers are left untouched, one in so many is remapped to see whether they are.
 const EXPLORED_EVERY: u32 = 64;
+/// A read that is so many times longer or shorter than the one after which a buffer was declined is another use of it.
+const OTHER_USE: usize = 2;
 /// So much is read by one call at most.
 const MOST_BYTES: usize = 0x7fff_f000;
 
@@ -69,7 +71,7 @@ fn judge(buffers: &[IoVec]) -> Result<ReadLook, CopyReason> {
     if !has_model() || block.is_remapped() {
         return Ok(look);
     }
-    if is_declined(block) {
+    if is_declined(block, total) {
         return Err(CopyReason::Loss);
     }
     let looks = if block.looks.is_new() { &OVERALL } else { &block.looks };
@@ -92,7 +94,7 @@ fn is_trial(block: &Block, total: usize, is_rare: bool) -> Result<bool, CopyReas
         Some(shares) if loss_model::favours(total, shares) => Ok(false),
         // Learnt of the buffer: it is left alone for a while.
         Some(_) => {
-            decline(block);
+            decline(block, total);
             Err(CopyReason::Loss)
         }
         None if loss_model::favours(total, UseShares::UNKNOWN) => Ok(false),
@@ -108,23 +110,30 @@ pub fn is_turn_of_trial() -> bool {
 }
 
 /// Whether the loss model has this buffer copied without a further look.
-fn is_declined(block: &Block) -> bool {
-    match block.declines.load(Ordering::Relaxed) {
-        0 => return false,
-        left => block.declines.store(left - 1, Ordering::Relaxed),
+fn is_declined(block: &Block, total: usize) -> bool {
+    let left = block.declines.load(Ordering::Relaxed);
+    if left == 0 {
+        return false;
     }
-    if block.declines.load(Ordering::Relaxed) == 0 {
+    let declined = block.declined_bytes.load(Ordering::Relaxed);
+    let is_other_use = total / OTHER_USE >= declined || declined / OTHER_USE >= total;
+    if is_other_use {
+        block.patience.store(0, Ordering::Relaxed);
+    }
+    if left == 1 || is_other_use {
         // The next read is another try: what was seen is forgotten, and looks begin anew.
         block.history.clear();
         block.remaps.store(0, Ordering::Relaxed);
     }
-    true
+    block.declines.store(if is_other_use { 0 } else { left - 1 }, Ordering::Relaxed);
+    !is_other_use
 }
 
-/// The loss model has decided against a buffer: it is left alone for twice as long as the last time.
-pub fn decline(block: &Block) {
+/// The loss model has decided against a buffer after a read of `total` bytes: it is left alone for twice as long as the last time.
+pub fn decline(block: &Block, total: usize) {
     let patience = block.patience.load(Ordering::Relaxed).saturating_mul(2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
     block.patience.store(patience, Ordering::Relaxed);
+    block.declined_bytes.store(total, Ordering::Relaxed);
     block.declines.store(patience, Ordering::Relaxed);
 }
 
@@ -181,14 +190,29 @@ mod tests {
         let block = Block::default();
         let mut last = 0;
         for _ in 0..12 {
-            decline(&block);
+            decline(&block, 4096);
             block.history.note(4, 4, 4);
-            let copied = (0..1 << 20).take_while(|_| is_declined(&block)).count() as u32;
+            let copied = (0..1 << 20).take_while(|_| is_declined(&block, 5000)).count() as u32;
             assert!((LEAST_PATIENCE.max(last)..=MOST_PATIENCE).contains(&copied));
             assert_eq!(block.history.shares(), None, "what was seen is forgotten");
             last = copied;
         }
         assert_eq!(last, MOST_PATIENCE);
+    }
+
+    #[test]
+    fn a_read_of_another_length_is_another_use_of_a_declined_buffer() {
+        for other in [32 << 10, 128 << 10, 1 << 20, 1] {
+            let block = Block::default();
+            decline(&block, 64 << 10);
+            decline(&block, 64 << 10);
+            block.history.note(4, 4, 4);
+            assert!(is_declined(&block, 64 << 10) && is_declined(&block, 100 << 10) && is_declined(&block, 40 << 10));
+            assert!(!is_declined(&block, other) && !is_declined(&block, 64 << 10));
+            assert_eq!(block.history.shares(), None);
+            decline(&block, other);
+            assert_eq!(block.declines.load(Ordering::Relaxed), LEAST_PATIENCE);
+        }
     }
 
     #[test]

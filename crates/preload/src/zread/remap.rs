@@ -217,7 +217,7 @@ fn favoured_gain(whole: usize, look: ReadLook, leased: &mut LeasedFile, offset: 
     let is_worth_it = |shares| loss_model::favours(whole, shares);
     let [of_buffer, of_range] = [&look.block.history, leased.history(offset)].map(UseHistory::shares);
     let expected = match (of_buffer, of_range) {
-        (Some(one), Some(other)) => one.or_more(other),
+        (Some(one), Some(other)) => one.filled_from(other),
         (one, other) => one.or(other).unwrap_or(UseShares::UNKNOWN),
     };
     if is_worth_it(expected) {
@@ -228,7 +228,7 @@ fn favoured_gain(whole: usize, look: ReadLook, leased: &mut LeasedFile, offset: 
     }
     match of_buffer {
         // Learnt of the buffer: it is left alone for a while.
-        Some(of_buffer) if !is_worth_it(of_buffer) => decision::decline(look.block),
+        Some(of_buffer) if !is_worth_it(of_buffer) => decision::decline(look.block, look.total),
         // Of the file's range: the next read may be another one.
         Some(_) => leased.forget_in_time(offset),
         None if of_range.is_some() && is_worth_it(UseShares::UNKNOWN) => leased.forget_in_time(offset),

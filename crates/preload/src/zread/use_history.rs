@@ -31,9 +31,11 @@ impl UseShares {
     /// What costs a remap the least.
     pub const UNTOUCHED: Self = Self { touched: 0, written: 0 };
 
-    /// The greater of both.
-    pub fn or_more(self, other: Self) -> Self {
-        Self { touched: self.touched.max(other.touched), written: self.written.max(other.written) }
+    /// What is expected of a buffer of which this is known, filled from a range of a file of which `range` is known. How much is touched follows
+    /// from what the program does with the buffer now; the range may have had another use before. A page that is written costs most, so the greater
+    /// share counts.
+    pub fn filled_from(self, range: Self) -> Self {
+        Self { touched: self.touched, written: self.written.max(range.written) }
     }
 }
 
@@ -82,7 +84,9 @@ mod tests {
         }
         let shares = history.shares().unwrap();
         assert!(shares.touched > 980 && shares.written < 20);
-        assert_eq!(shares.or_more(UseShares::UNKNOWN), UseShares { touched: 1000, ..shares });
+        let range = UseShares { touched: 5, written: 900 };
+        assert_eq!(shares.filled_from(range), UseShares { written: 900, ..shares });
+        assert_eq!(range.filled_from(shares), range);
         history.clear();
         assert_eq!(history.shares(), None);
     }
