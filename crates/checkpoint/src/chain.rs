@@ -17,7 +17,7 @@ use crate::compression::CompressionInfo;
 use crate::delta::{Delta, delta_name, find_deltas, remove_delta};
 use crate::error::{DumpError, ImageError};
 use crate::fingerprint::fingerprint;
-use crate::format::LinkId;
+use crate::format::{ImageLayout, LinkId};
 use crate::identity::ImageIdentity;
 use crate::image::{Image, ImageInfo};
 use crate::load::{LoadedImage, load_source};
@@ -129,6 +129,12 @@ impl ImageChain {
         let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
         chain.add_deltas(directory, name)?;
         Ok(chain)
+    }
+
+    /// Bytes that what was saved spans, from the first page to the last.
+    pub fn span_bytes(&self) -> u64 {
+        let of_deltas = self.deltas.iter().map(|delta| delta.header.page_count.get());
+        ImageLayout::new(of_deltas.fold(self.image.layout().page_count(), u32::max)).data_bytes()
     }
 
     /// As [`ImageChain::open`] of an image that another process may be replacing or adding deltas to. The links are those of one moment, and

@@ -21,6 +21,7 @@ use quire_server::config::Config;
 use quire_server::lock_file::CopyLock;
 use quire_server::rdb::export::{ExportSummary, export};
 use quire_server::rdb::import::{ImportSummary, import};
+use quire_server::saving::arena_bytes;
 use quire_server::state::unix_ms;
 use quire_store::{ImageLocation, Store, StoreConfig};
 use quire_units::Bytes;
@@ -53,7 +54,7 @@ pub fn run_import(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode
     if has_log(&DiskDirectory::new(dir))? {
         bail!("{} holds a log of writes, which belongs to another image: choose another directory", dir.display());
     }
-    let mut store = Store::create(StoreConfig::default())?;
+    let mut store = Store::create(StoreConfig { max_memory_bytes: arena_bytes(0), ..StoreConfig::default() })?;
     let place = ImageLocation::new(dir, name);
     if let Some(source) = matches.get_one::<PathBuf>("aof") {
         let summary = read_aof(&mut store, source)?;

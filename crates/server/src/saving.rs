@@ -29,9 +29,9 @@ pub(crate) fn settings(config: &Config) -> StoreConfig {
     }
 }
 
-/// What the arena may span, which is fixed from the start on: the usual, and twice what may be needed where that is more, since memory that
-/// is given back to the system goes on having addresses.
-fn arena_bytes(limit_bytes: u64) -> u64 {
+/// What the arena may span for `limit_bytes` of data, 0 if there is no limit: the usual, and twice what may be needed where that is more,
+/// since memory that is given back to the system goes on having addresses. It is fixed from the start on.
+pub fn arena_bytes(limit_bytes: u64) -> u64 {
     let machine_bytes = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
     match limit_bytes.max(machine_bytes) {
         0..=StoreConfig::USUAL_MEMORY_BYTES => StoreConfig::USUAL_MEMORY_BYTES,

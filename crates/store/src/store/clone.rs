@@ -20,13 +20,12 @@ impl Store {
     /// with other clones.
     ///
     /// # Errors
-    /// There is no image, it can't be read, is damaged (the data of its pages may prove so only later), or needs more memory
-    /// than allowed.
+    /// There is no image, it can't be read, is or is damaged (the data of its pages may prove so only later).
     pub fn open_clone(config: StoreConfig, place: &ImageLocation) -> Result<(Store, RestoreReport), OpenError> {
         let start = Instant::now();
         let chain = ImageChain::open_shared(place.directory(), place.file())?;
         let opened = OpenedChain::of(&chain);
-        let options = restore_options(&config, false);
+        let options = restore_options(&config, &chain, false);
         let ClonedImage { barrier, committed_bytes, check, regions_loaded } = chain.map_shared(&options)?;
         let content = |source: StoreError| OpenError::Content { file: place.path(), source };
         let arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;

@@ -79,7 +79,7 @@ impl Store {
     ///
     /// # Errors
     /// The image can't be read, is damaged (a mapped one's data may prove so only later, in [`Store::restore_step`]), or
-    /// needs more memory than allowed.
+    /// there is no memory for it. What it spans may be more than `config` says: it gets the addresses that it needs.
     pub fn open(
         config: StoreConfig,
         place: &ImageLocation,
@@ -119,7 +119,7 @@ impl Store {
         }
         let opened = OpenedChain::of(&chain);
         let published = PublishedChain::opened(&chain, place);
-        let options = restore_options(&config, accept_damaged);
+        let options = restore_options(&config, &chain, accept_damaged);
         let Brought { barrier, committed_bytes, restore, damage, regions_loaded } =
             Brought::back(chain, mode, &options, on_progress)?;
         let content = |source: StoreError| OpenError::Content { file: place.path(), source };
@@ -251,10 +251,13 @@ impl Brought {
     }
 }
 
-/// What a store may take, and what it accepts.
-pub(super) fn restore_options(config: &StoreConfig, accept_damaged: bool) -> RestoreOptions {
+/// What a store may take, and what it accepts. What was saved by a store that could span more, on a larger machine or by other settings, gets the
+/// addresses that it needs, and as many to grow.
+pub(super) fn restore_options(config: &StoreConfig, chain: &ImageChain, accept_damaged: bool) -> RestoreOptions {
+    let (asked_bytes, span_bytes) = (config.max_memory_bytes, chain.span_bytes());
+    let max_bytes = if span_bytes > asked_bytes { span_bytes.saturating_mul(2) } else { asked_bytes };
     RestoreOptions {
-        max_bytes: config.max_memory_bytes.min(StoreConfig::MAX_MEMORY_BYTES),
+        max_bytes: max_bytes.min(StoreConfig::MAX_MEMORY_BYTES),
         barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
         accept_damaged,
     }
