@@ -496,40 +496,47 @@ def look_whether_it_remaps():
         REMAPS = False
 
 
-if __name__ == "__main__":
-    OPTIONS = harness.arguments(__doc__)
-    LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
+def main(doc, tests, before=lambda: None):
+    """Runs tests with the library beside the program, in a folder of their own."""
+    global LIBRARY, SCRATCH
+    options = harness.arguments(doc)
+    LIBRARY = os.path.join(os.path.dirname(options.quire), "libquire_preload.so")
     if not os.path.exists(LIBRARY):
         sys.exit(f"{LIBRARY} is not there: cargo build --release")
     with harness.scratch() as SCRATCH:
-        look_whether_it_remaps()
-        harness.run(
-            [
-                every_call_length_and_alignment,
-                files_that_other_processes_change,
-                files_that_the_program_changes,
-                forked_children,
-                stores_while_sharing_is_broken,
-                memory_that_the_program_advises_protects_and_moves,
-                descriptors_and_locks,
-                threads_that_share_a_position,
-                many_ranges,
-                mappings_that_are_used_up,
-                many_pieces_of_a_large_buffer,
-                streams_of_the_c_library,
-                signals_and_cancelled_threads,
-                a_program_that_becomes_another,
-                threads_under_writers_that_truncate_and_rename,
-                only_what_is_asked_for,
-                other_programs,
-                python,
-                sqlite,
-                sqlite_s_shell,
-                redis_server,
-                nginx,
-                fio,
-                an_allocator_behind_an_old_dynamic_linker,
-                confined_programs,
-            ],
-            OPTIONS,
-        )
+        before()
+        harness.run(tests, options)
+
+
+if __name__ == "__main__":
+    main(
+        __doc__,
+        [
+            every_call_length_and_alignment,
+            files_that_other_processes_change,
+            files_that_the_program_changes,
+            forked_children,
+            stores_while_sharing_is_broken,
+            memory_that_the_program_advises_protects_and_moves,
+            descriptors_and_locks,
+            threads_that_share_a_position,
+            many_ranges,
+            mappings_that_are_used_up,
+            many_pieces_of_a_large_buffer,
+            streams_of_the_c_library,
+            signals_and_cancelled_threads,
+            a_program_that_becomes_another,
+            threads_under_writers_that_truncate_and_rename,
+            only_what_is_asked_for,
+            other_programs,
+            python,
+            sqlite,
+            sqlite_s_shell,
+            redis_server,
+            nginx,
+            fio,
+            an_allocator_behind_an_old_dynamic_linker,
+            confined_programs,
+        ],
+        look_whether_it_remaps,
+    )

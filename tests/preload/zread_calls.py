@@ -5,11 +5,8 @@ Relies on zread.py beside this file, on cc, and on tracing a child (ptrace). Cal
 
 import os
 import subprocess
-import sys
 
 import zread
-
-import harness
 
 # Files that are opened, each of which is read by two calls: one for its bytes, one for its end.
 TIMES = 2000
@@ -93,18 +90,13 @@ def files_that_are_not_asked_for_add_few(_):
 
 
 if __name__ == "__main__":
-    OPTIONS = harness.arguments(__doc__)
-    zread.LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
-    if not os.path.exists(zread.LIBRARY):
-        sys.exit(f"{zread.LIBRARY} is not there: cargo build --release")
-    with harness.scratch() as zread.SCRATCH:
-        harness.run(
-            [
-                without_settings_the_library_adds_none,
-                reads_by_small_buffers_add_none,
-                small_files_and_large_buffers_add_few,
-                files_that_are_open_for_writing_add_few,
-                files_that_are_not_asked_for_add_few,
-            ],
-            OPTIONS,
-        )
+    zread.main(
+        __doc__,
+        [
+            without_settings_the_library_adds_none,
+            reads_by_small_buffers_add_none,
+            small_files_and_large_buffers_add_few,
+            files_that_are_open_for_writing_add_few,
+            files_that_are_not_asked_for_add_few,
+        ],
+    )

@@ -248,33 +248,28 @@ def a_library_behind_that_changes_what_is_read(_):
 
 
 if __name__ == "__main__":
-    OPTIONS = harness.arguments(__doc__)
-    zread.LIBRARY = os.path.join(os.path.dirname(OPTIONS.quire), "libquire_preload.so")
-    if not os.path.exists(zread.LIBRARY):
-        sys.exit(f"{zread.LIBRARY} is not there: cargo build --release")
-    with harness.scratch() as zread.SCRATCH:
-        zread.look_whether_it_remaps()
-        harness.run(
-            [
-                threads_that_are_cancelled,
-                limits_of_addresses_and_data,
-                limits_that_another_program_sets,
-                all_memory_locked,
-                memory_that_is_freed,
-                children_that_no_handler_sees,
-                signals_to_the_process_group,
-                a_program_that_is_stopped,
-                a_lease_process_that_is_killed,
-                files_that_are_opened_without_waiting,
-                leases_of_the_program_s_own,
-                a_sandbox_that_forbids_the_library_s_calls,
-                transfers_of_memory_in_place,
-                files_whose_reads_are_refused,
-                changes_that_the_program_makes,
-                memory_that_another_process_reads,
-                handlers_on_small_stacks_and_handlers_that_jump,
-                descriptors_that_stand_for_something_else,
-                a_library_behind_that_changes_what_is_read,
-            ],
-            OPTIONS,
-        )
+    zread.main(
+        __doc__,
+        [
+            threads_that_are_cancelled,
+            limits_of_addresses_and_data,
+            limits_that_another_program_sets,
+            all_memory_locked,
+            memory_that_is_freed,
+            children_that_no_handler_sees,
+            signals_to_the_process_group,
+            a_program_that_is_stopped,
+            a_lease_process_that_is_killed,
+            files_that_are_opened_without_waiting,
+            leases_of_the_program_s_own,
+            a_sandbox_that_forbids_the_library_s_calls,
+            transfers_of_memory_in_place,
+            files_whose_reads_are_refused,
+            changes_that_the_program_makes,
+            memory_that_another_process_reads,
+            handlers_on_small_stacks_and_handlers_that_jump,
+            descriptors_that_stand_for_something_else,
+            a_library_behind_that_changes_what_is_read,
+        ],
+        zread.look_whether_it_remaps,
+    )

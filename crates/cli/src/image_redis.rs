@@ -159,7 +159,10 @@ pub fn run_export(image: &Path, matches: &ArgMatches) -> anyhow::Result<ExitCode
     if has_log(&DiskDirectory::new(dir))? {
         quire_sys::errln!("{} holds a log of writes: what was written since the image is not exported", dir.display());
     }
-    let (mut store, _) = Store::open_clone(StoreConfig::default(), &ImageLocation::new(dir, name))?;
+    let (mut store, _) = Store::open_clone(
+        StoreConfig { raise_limit_for_image: true, ..StoreConfig::default() },
+        &ImageLocation::new(dir, name),
+    )?;
     // A damaged image must not become a file that looks sound.
     store.finish_restore()?;
     store.set_now_ms(unix_ms());

@@ -108,7 +108,7 @@ impl HostCell {
                 Some(result)
             }
             Err(panic) => {
-                if is_want_of_places(&*panic) {
+                if is_stack_exhausted(&*panic) {
                     // It is the script that has too many values, and the host goes on.
                     self.host.set(Some(host));
                 } else {
@@ -128,7 +128,7 @@ impl HostCell {
 
 /// Whether a panic is that of `mlua` when its stack of values is full, which a script can bring about by what it passes to functions that
 /// are not Lua's own. Nothing is damaged then: `mlua` has given up the one value.
-pub(crate) fn is_want_of_places(panic: &(dyn Any + Send)) -> bool {
+pub(crate) fn is_stack_exhausted(panic: &(dyn Any + Send)) -> bool {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.is_some_and(|text| text.contains("out of auxiliary stack space"))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value, ffi};
 
 use crate::environment::Environment;
-use crate::host::{HostCell, ScriptHost, is_want_of_places};
+use crate::host::{HostCell, ScriptHost, is_stack_exhausted};
 use crate::protection::Protection;
 use crate::raise::{self, Raise, Results};
 use crate::{StoredFunction, bit, builtins, cjson, cmsgpack, command_call, random, struct_format, watch};
@@ -212,7 +212,7 @@ impl Interpreter {
         }
         let call = AssertUnwindSafe(|| self.xpcall.call::<(bool, Value)>((function, &self.handler)));
         let result = self.host.with(host, || catch_unwind(call)).unwrap_or_else(|panic| {
-            if is_want_of_places(&*panic) { Err(mlua::Error::runtime(TOO_MANY_VALUES)) } else { resume_unwind(panic) }
+            if is_stack_exhausted(&*panic) { Err(mlua::Error::runtime(TOO_MANY_VALUES)) } else { resume_unwind(panic) }
         });
         self.ended.set(!matches!(result, Ok((true, _))));
         match result {

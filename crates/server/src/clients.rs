@@ -41,8 +41,8 @@ pub struct Connection {
     pub at_end: bool,
     /// The loop knows that replies wait for this record of the log.
     pub listed_for: u64,
-    /// It was sent messages that the loop is still to hand to the socket.
-    pub has_messages: bool,
+    /// It has messages, or replies that were put off, that the loop is still to hand to the socket.
+    pub awaits_sending: bool,
     /// What [`Clients::memory_bytes`] counts for it.
     counted_bytes: usize,
 }
@@ -62,7 +62,7 @@ impl Connection {
             read_closed: false,
             at_end: false,
             listed_for: 0,
-            has_messages: false,
+            awaits_sending: false,
             counted_bytes: 0,
         }
     }
@@ -119,7 +119,7 @@ pub struct OwnMessages {
     overflowed: bool,
 }
 
-/// Slots that were sent messages in this turn.
+/// Slots with messages of this turn, or replies that were put off.
 #[derive(Default, Debug)]
 struct DeliveredSlots {
     slots: Vec<Slot>,
@@ -336,7 +336,7 @@ impl Clients {
         if too_much(connection.output.waiting().len() as u64) {
             return Delivery::TooMuch;
         }
-        if !std::mem::replace(&mut connection.has_messages, true) {
+        if !std::mem::replace(&mut connection.awaits_sending, true) {
             self.delivered.slots.push(slot);
         }
         let (first, rest) = message.encoded(connection.client.protocol);
@@ -355,7 +355,8 @@ impl Clients {
         slots
     }
 
-    /// The connection in this slot has what its socket did not take while a script ran: the loop asks the socket again.
+    /// The connection in this slot has replies that its socket was not asked to take, or did not take while a script ran: the loop asks the
+    /// socket.
     pub fn note_unsent(&mut self, slot: Slot) {
         self.delivered.slots.push(slot);
     }

@@ -72,7 +72,7 @@ impl ServerState {
     #[cold]
     fn offer(&mut self, slot: Slot) -> bool {
         let Some(mut connection) = self.clients.take(slot) else { return false };
-        connection.has_messages = false;
+        connection.awaits_sending = false;
         self.write_waiting(&mut connection);
         connection.output.shrink();
         let ends = connection.client.closing == CloseState::Now;

@@ -19,6 +19,7 @@ pub fn place(config: &Config) -> ImageLocation {
 pub(crate) fn settings(config: &Config) -> StoreConfig {
     StoreConfig {
         max_memory_bytes: arena_bytes(config.maxmemory.limit_bytes),
+        raise_limit_for_image: true,
         budget_bytes: config.checkpoint_budget_bytes as usize,
         limits: config.limits,
         databases: config.databases,

@@ -10,6 +10,8 @@ pub struct StoreConfig {
     /// Most bytes that the arena may span, at most [`StoreConfig::MAX_MEMORY_BYTES`]. Beyond [`StoreConfig::USUAL_MEMORY_BYTES`] nodes of sorted sets are a
     /// sixteenth larger.
     pub max_memory_bytes: u64,
+    /// An image that spans more than `max_memory_bytes` is not refused, but raises that limit to twice what it spans.
+    pub raise_limit_for_image: bool,
     /// Most memory for pre-images of a snapshot, in bytes.
     pub budget_bytes: usize,
     /// Up to what size values are packed.

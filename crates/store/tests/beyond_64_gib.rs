@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use quire_arena::{Arena, Handle};
 use quire_store::list::End;
 use quire_store::{
-    CopyProgress, CopyStep, DbId, Direction, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, StreamId,
-    attachment, hash, list, set, stream, string, zset,
+    CopyProgress, CopyStep, DbId, Direction, ExpiryChange, ImageLocation, OpenError, RestoreMode, Store, StoreConfig,
+    StreamId, attachment, hash, list, set, stream, string, zset,
 };
 
 const DB: DbId = DbId(0);
@@ -151,8 +151,11 @@ fn an_image_of_data_beyond_64_gib_is_sparse_and_comes_back() {
     store.save_blocking(&place).unwrap();
     let file = std::fs::metadata(dir.path().join(FILE)).unwrap();
     assert!(file.len() > 64 << 30 && file.blocks() * 512 < 320 << 20, "{} blocks of {}", file.blocks(), file.len());
+    let refused = Store::open(config(64 << 30), &place, RestoreMode::Map, false).map(drop);
+    assert!(matches!(refused, Err(OpenError::Image(_))), "{refused:?}");
     // A smaller machine, or other settings, ask for less than was used.
     for (config, mode) in [large(), config(64 << 30)].into_iter().zip([RestoreMode::Map, RestoreMode::Load]) {
+        let config = StoreConfig { raise_limit_for_image: true, ..config };
         let (mut again, _) = Store::open(config, &place, mode, false).unwrap();
         assert!(again.arena().stats().max_bytes > 65 << 30, "there are addresses to grow");
         again.finish_restore().unwrap();

@@ -14,8 +14,8 @@ use quire_sys::map::{self, Protection};
 use quire_sys::thread::BlockedSignals;
 use quire_sys::{bare_thread, guest};
 
-use super::look_budget::LookBudget;
 use super::maps;
+use super::probe_budget::ProbeBudget;
 use super::use_history::UseHistory;
 use crate::confinement;
 
@@ -54,18 +54,18 @@ pub struct Block {
     pub history: UseHistory,
     /// Remaps so far.
     pub remaps: AtomicU32,
-    /// The last read was remapped only to see what becomes of it: the next one has to look, as it may be copied, which stores to all pages.
+    /// The last read was remapped only to see what becomes of it: the next one has to inspect it, as it may be copied, which stores to all pages.
     pub explored: AtomicU32,
     /// Reads that are copied before the loss model makes another try.
     pub declines: AtomicU32,
     /// How many these were at first the last time.
-    pub patience: AtomicU32,
+    pub backoff: AtomicU32,
     /// How many bytes the read had after which the loss model decided so.
     pub declined_bytes: AtomicUsize,
     /// A read was remapped since the last one that was copied.
     pub remapped: AtomicU32,
-    /// Whether looks at reads to this block pay.
-    pub looks: LookBudget,
+    /// Whether probes of reads to this block pay.
+    pub probes: ProbeBudget,
 }
 
 impl Block {

@@ -40,7 +40,7 @@ fn store(memory: &AnonymousMap, len: usize) {
     }
 }
 
-/// Measures what reads cost, and a look at one; `None` if something that it takes is refused.
+/// Measures what reads cost, and a probe of one; `None` if something that it takes is refused.
 pub fn measure() -> Option<([ReadCost; SIZES.len()], u64)> {
     let file = map::memory_file("quire-zread", MOST_BYTES as u64).ok()?;
     let caller = CallerFile::new(file.as_raw_fd())?;
@@ -86,11 +86,11 @@ pub fn measure() -> Option<([ReadCost; SIZES.len()], u64)> {
             cow_ns: zread_stored_ns.saturating_sub(zread_touched_ns).saturating_sub(stores_ns),
         };
     }
-    Some((costs, look_ns(caller)?))
+    Some((costs, probe_ns(caller)?))
 }
 
-/// What a look at a read costs that is copied all the same.
-fn look_ns(caller: CallerFile) -> Option<u64> {
+/// What a probe of a read costs that is copied all the same.
+fn probe_ns(caller: CallerFile) -> Option<u64> {
     least(|| {
         let begun = Instant::now();
         caller.regular()?;
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn every_size_is_measured() {
         let _alone = crate::state::alone();
-        let (costs, look_ns) = measure().unwrap();
-        assert!(look_ns > 0);
+        let (costs, probe_ns) = measure().unwrap();
+        assert!(probe_ns > 0);
         assert!(costs.iter().all(|cost| cost.read_ns > 0 && cost.zread_ns > 0 && cost.zread_touch_ns > 0));
     }
 }

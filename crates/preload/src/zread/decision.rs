@@ -1,6 +1,6 @@
 //! What is decided of a read before the kernel is asked for anything: most of those that are copied.
 //!
-//! Relies on what was learnt of the buffer ([`Block`]) and on what looks have brought ([`LookBudget`]). A look is everything that a read costs
+//! Relies on what was learnt of the buffer ([`Block`]) and on what probes have brought ([`ProbeBudget`]). A probe is everything that a read costs
 //! more than without the library: asking for the descriptor, the file and the position, and the lock of the maps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,15 +9,15 @@ use quire_sys::caller_file::IoVec;
 use quire_sys::guest;
 
 use super::blocks::{self, Block};
-use super::look_budget::LookBudget;
 use super::loss_model;
 use super::patterns;
+use super::probe_budget::ProbeBudget;
 use super::stats::{self, CopyReason};
 use super::use_history::UseShares;
 
 /// Reads that the loss model has copied before the next try, at first and at most.
-const LEAST_PATIENCE: u32 = 256;
-const MOST_PATIENCE: u32 = 65_536;
+const LEAST_BACKOFF: u32 = 256;
+const MOST_BACKOFF: u32 = 65_536;
 /// Of the reads that gain only where their buffers are left untouched, one in so many is remapped to see whether they are.
 const EXPLORED_EVERY: u32 = 64;
 /// A read that is so many times longer or shorter than the one after which a buffer was declined is another use of it.
@@ -26,13 +26,13 @@ const OTHER_USE: usize = 2;
 const MOST_BYTES: usize = 0x7fff_f000;
 
 /// For blocks of which nothing is known.
-static OVERALL: LookBudget = LookBudget::new();
+static OVERALL: ProbeBudget = ProbeBudget::new();
 /// For arrays of buffers, which have to be taken over before anything is known of them.
-static ARRAYS: LookBudget = LookBudget::new();
+static ARRAYS: ProbeBudget = ProbeBudget::new();
 
-/// A read that is looked at.
+/// A read that is probed.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadLook {
+pub struct ReadProbe {
     /// Where its first buffer of the library's lies.
     pub block: &'static Block,
     /// Bytes that are asked for.
@@ -46,11 +46,11 @@ pub fn has_model() -> bool {
     patterns::settings().is_some_and(|settings| settings.has_model)
 }
 
-/// Whether a read is looked at; `None` if it is copied, which is counted.
+/// Whether a read is probed; `None` if it is copied, which is counted.
 #[inline]
-pub fn look_at(buffers: &[IoVec]) -> Option<ReadLook> {
+pub fn probe(buffers: &[IoVec]) -> Option<ReadProbe> {
     match judge(buffers) {
-        Ok(look) => Some(look),
+        Ok(probe) => Some(probe),
         Err(reason) => {
             stats::copied(reason);
             None
@@ -58,7 +58,7 @@ pub fn look_at(buffers: &[IoVec]) -> Option<ReadLook> {
     }
 }
 
-fn judge(buffers: &[IoVec]) -> Result<ReadLook, CopyReason> {
+fn judge(buffers: &[IoVec]) -> Result<ReadProbe, CopyReason> {
     let total = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.iov_len));
     let total = total.filter(|&total| total <= MOST_BYTES).ok_or(CopyReason::Unaligned)?;
     let block_of = |buffer: &IoVec| blocks::containing(buffer.iov_base as usize, buffer.iov_len.max(1));
@@ -66,25 +66,25 @@ fn judge(buffers: &[IoVec]) -> Result<ReadLook, CopyReason> {
     if block.is_advised() {
         return Err(CopyReason::AdvisedMemory);
     }
-    let mut look = ReadLook { block, total, is_trial: false };
-    // What is remapped there has to be looked at before a copy overwrites it.
+    let mut probe = ReadProbe { block, total, is_trial: false };
+    // What is remapped there has to be probed before a copy overwrites it.
     if !has_model() || block.is_remapped() {
-        return Ok(look);
+        return Ok(probe);
     }
     if is_declined(block, total) {
         return Err(CopyReason::Loss);
     }
-    let looks = if block.looks.is_new() { &OVERALL } else { &block.looks };
-    if !looks.admits(guest::coarse_ms) {
+    let probes = if block.probes.is_new() { &OVERALL } else { &block.probes };
+    if !probes.admits(guest::coarse_ms) {
         return Err(CopyReason::InVain);
     }
     if loss_model::is_known() {
-        look.is_trial = is_trial(block, total, looks.is_in_debt())?;
+        probe.is_trial = is_trial(block, total, probes.is_in_debt())?;
     }
-    Ok(look)
+    Ok(probe)
 }
 
-/// Whether a read of `total` bytes is a trial, if the loss model doesn't have it copied for what is known of the buffer. Where looks are rare
+/// Whether a read of `total` bytes is a trial, if the loss model doesn't have it copied for what is known of the buffer. Where probes are rare
 /// anyway (`is_rare`), the next that is admitted is one.
 fn is_trial(block: &Block, total: usize, is_rare: bool) -> Result<bool, CopyReason> {
     if !loss_model::favours(total, UseShares::UNTOUCHED) {
@@ -109,7 +109,7 @@ pub fn is_turn_of_trial() -> bool {
     TURN.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXPLORED_EVERY)
 }
 
-/// Whether the loss model has this buffer copied without a further look.
+/// Whether the loss model has this buffer copied without a further probe.
 fn is_declined(block: &Block, total: usize) -> bool {
     let left = block.declines.load(Ordering::Relaxed);
     if left == 0 {
@@ -118,10 +118,10 @@ fn is_declined(block: &Block, total: usize) -> bool {
     let declined = block.declined_bytes.load(Ordering::Relaxed);
     let is_other_use = total / OTHER_USE >= declined || declined / OTHER_USE >= total;
     if is_other_use {
-        block.patience.store(0, Ordering::Relaxed);
+        block.backoff.store(0, Ordering::Relaxed);
     }
     if left == 1 || is_other_use {
-        // The next read is another try: what was seen is forgotten, and looks begin anew.
+        // The next read is another try: what was seen is forgotten, and probes begin anew.
         block.history.clear();
         block.remaps.store(0, Ordering::Relaxed);
     }
@@ -131,31 +131,31 @@ fn is_declined(block: &Block, total: usize) -> bool {
 
 /// The loss model has decided against a buffer after a read of `total` bytes: it is left alone for twice as long as the last time.
 pub fn decline(block: &Block, total: usize) {
-    let patience = block.patience.load(Ordering::Relaxed).saturating_mul(2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
-    block.patience.store(patience, Ordering::Relaxed);
+    let backoff = block.backoff.load(Ordering::Relaxed).saturating_mul(2).clamp(LEAST_BACKOFF, MOST_BACKOFF);
+    block.backoff.store(backoff, Ordering::Relaxed);
     block.declined_bytes.store(total, Ordering::Relaxed);
-    block.declines.store(patience, Ordering::Relaxed);
+    block.declines.store(backoff, Ordering::Relaxed);
 }
 
-/// A look was in vain: the read is copied.
+/// A probe was in vain: the read is copied.
 pub fn lost(block: &Block) {
-    let (look_ns, now) = (loss_model::look_ns(), guest::coarse_ms());
-    // The account of all is for blocks that have none of their own: others must not keep them from their first look.
-    if block.looks.is_new() {
-        OVERALL.lost(look_ns, now);
+    let (probe_ns, now) = (loss_model::probe_ns(), guest::coarse_ms());
+    // The account of all is for blocks that have none of their own: others must not keep them from their first probe.
+    if block.probes.is_new() {
+        OVERALL.lost(probe_ns, now);
     }
-    block.looks.lost(look_ns, now);
+    block.probes.lost(probe_ns, now);
 }
 
 /// A read was remapped, which gains so much.
 pub fn gained(block: &Block, gain_ns: u32) {
-    let look_ns = loss_model::look_ns();
-    for looks in [&block.looks, &OVERALL] {
-        looks.gained(gain_ns, look_ns);
+    let probe_ns = loss_model::probe_ns();
+    for probes in [&block.probes, &OVERALL] {
+        probes.gained(gain_ns, probe_ns);
     }
 }
 
-/// Whether an array of buffers is taken over. `is_plain`: nothing is remapped anywhere, so no read has to be looked at.
+/// Whether an array of buffers is taken over. `is_plain`: nothing is remapped anywhere, so no read has to be probed.
 pub fn admits_array(is_plain: bool) -> bool {
     let is_admitted = !is_plain || !has_model() || ARRAYS.admits(guest::coarse_ms);
     if !is_admitted {
@@ -166,8 +166,8 @@ pub fn admits_array(is_plain: bool) -> bool {
 
 /// An array of buffers was taken over; whether any of it was remapped.
 pub fn note_array(is_remapped: bool) {
-    let look_ns = loss_model::look_ns();
-    if is_remapped { ARRAYS.gained(look_ns, look_ns) } else { ARRAYS.lost(look_ns, guest::coarse_ms()) }
+    let probe_ns = loss_model::probe_ns();
+    if is_remapped { ARRAYS.gained(probe_ns, probe_ns) } else { ARRAYS.lost(probe_ns, guest::coarse_ms()) }
 }
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
         let (own, long) = (buffer(8), buffer(usize::MAX));
         assert_eq!(judge(&[own]).unwrap_err(), CopyReason::ForeignBuffer);
         assert_eq!(judge(&[own, long]).unwrap_err(), CopyReason::Unaligned);
-        assert!(look_at(&[]).is_none());
+        assert!(probe(&[]).is_none());
     }
 
     #[test]
@@ -193,11 +193,11 @@ mod tests {
             decline(&block, 4096);
             block.history.note(4, 4, 4);
             let copied = (0..1 << 20).take_while(|_| is_declined(&block, 5000)).count() as u32;
-            assert!((LEAST_PATIENCE.max(last)..=MOST_PATIENCE).contains(&copied));
+            assert!((LEAST_BACKOFF.max(last)..=MOST_BACKOFF).contains(&copied));
             assert_eq!(block.history.shares(), None, "what was seen is forgotten");
             last = copied;
         }
-        assert_eq!(last, MOST_PATIENCE);
+        assert_eq!(last, MOST_BACKOFF);
     }
 
     #[test]
@@ -211,21 +211,21 @@ mod tests {
             assert!(!is_declined(&block, other) && !is_declined(&block, 64 << 10));
             assert_eq!(block.history.shares(), None);
             decline(&block, other);
-            assert_eq!(block.declines.load(Ordering::Relaxed), LEAST_PATIENCE);
+            assert_eq!(block.declines.load(Ordering::Relaxed), LEAST_BACKOFF);
         }
     }
 
     #[test]
-    fn looks_in_vain_are_made_for_few_reads_of_a_block_and_of_new_ones() {
+    fn probes_in_vain_are_made_for_few_reads_of_a_block_and_of_new_ones() {
         let _alone = crate::state::alone();
         let (block, other) = (Block::default(), Block::default());
         for _ in 0..12 {
             lost(&block);
         }
-        assert!(!block.looks.is_new() && other.looks.is_new());
-        assert!(!block.looks.admits(|| 0) && !OVERALL.admits(|| 0));
+        assert!(!block.probes.is_new() && other.probes.is_new());
+        assert!(!block.probes.admits(|| 0) && !OVERALL.admits(|| 0));
         assert!(OVERALL.admits(|| 0), "a block that has its own account does not fill that of all");
         gained(&other, 1 << 20);
-        assert!(other.looks.admits(|| 0) && OVERALL.admits(|| 0) && !block.looks.admits(|| 0));
+        assert!(other.probes.admits(|| 0) && OVERALL.admits(|| 0) && !block.probes.admits(|| 0));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use quire_sys::caller_file::{self, IoVec};
 use quire_sys::{guest, limits};
 
-use super::decision::{self, ReadLook};
+use super::decision::{self, ReadProbe};
 use super::remap::{self, ReadStart};
 use super::{blocks, forks, lease_asks, lease_process, maps, patterns, real_calls};
 use crate::{confinement, log};
@@ -19,10 +19,10 @@ use crate::{confinement, log};
 /// The C library's `PTHREAD_CANCEL_DISABLE`.
 const CANCEL_DISABLE: c_int = 1;
 
-/// Reads of so many bytes are looked at.
+/// Reads of so many bytes are probed.
 static LEAST_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Whether reads are looked at at all.
+/// Whether reads are probed at all.
 #[inline]
 pub fn is_open() -> bool {
     LEAST_BYTES.load(Ordering::Relaxed) != usize::MAX
@@ -53,17 +53,17 @@ pub fn open_library<'a>(value_of: impl Fn(&CStr) -> Option<&'a [u8]>, has_heap: 
     log::line(format_args!("zread: all reads are copied: {refusal}"));
 }
 
-/// Whether a read of `len` bytes is looked at.
+/// Whether a read of `len` bytes is probed.
 #[inline]
-fn is_looked_at(len: usize) -> bool {
+fn is_probed(len: usize) -> bool {
     len >= LEAST_BYTES.load(Ordering::Relaxed) && !confinement::is_quiesced()
 }
 
 /// Remaps what it can; `None` if the C library's function is to do it all.
 #[cold]
-fn attempt(number: c_int, buffers: &[IoVec], start: ReadStart, look: ReadLook) -> Option<isize> {
+fn attempt(number: c_int, buffers: &[IoVec], start: ReadStart, probe: ReadProbe) -> Option<isize> {
     let errno = guest::errno();
-    let result = remap::read(number, buffers, start, look);
+    let result = remap::read(number, buffers, start, probe);
     guest::set_errno(errno);
     match result? {
         Ok(count) => Some(count as isize),
@@ -91,18 +91,18 @@ fn uncancelled<T: Copy>(call: impl Fn() -> T) -> T {
 
 #[inline]
 fn attempt_one(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart) -> Option<isize> {
-    if is_looked_at(len) { attempt_large(number, buffer, len, start) } else { None }
+    if is_probed(len) { attempt_large(number, buffer, len, start) } else { None }
 }
 
 /// By itself, so that small reads need no room for it.
 #[inline(never)]
 fn attempt_large(number: c_int, buffer: *mut c_void, len: usize, start: ReadStart) -> Option<isize> {
     let buffers = [IoVec { iov_base: buffer, iov_len: len }];
-    let look = decision::look_at(&buffers)?;
+    let probe = decision::probe(&buffers)?;
     // As the real one begins: else a thread that does nothing but read could not be cancelled.
     // SAFETY: the call has no conditions.
     unsafe { real_calls::test_cancel() };
-    uncancelled(|| attempt(number, &buffers, start, look))
+    uncancelled(|| attempt(number, &buffers, start, probe))
 }
 
 fn at_offset(offset: i64) -> Option<ReadStart> {
@@ -218,8 +218,8 @@ fn attempt_many(number: c_int, buffers: *const IoVec, count: c_int, start: ReadS
     // SAFETY: `here` is of this frame.
     let buffers = unsafe { caller_file::buffers(buffers, count, &mut room, std::hint::black_box(&raw const here)) };
     let total = buffers.iter().fold(0_usize, |sum, buffer| sum.saturating_add(buffer.iov_len));
-    let look = if is_looked_at(total) { decision::look_at(buffers) } else { None };
-    let result = look.and_then(|look| uncancelled(|| attempt(number, buffers, start, look)));
+    let probe = if is_probed(total) { decision::probe(buffers) } else { None };
+    let result = probe.and_then(|probe| uncancelled(|| attempt(number, buffers, start, probe)));
     decision::note_array(result.is_some());
     result
 }

@@ -22,7 +22,7 @@ const NEVER_LEASED_MS: u64 = 1000;
 /// Files for which leases are asked for within [`ASKED_AGAIN_MS`]. A program that opens many files and reads each once gains nothing by leases.
 const MOST_ASKED: u64 = 16;
 
-/// After a read that was copied without a look at it: has the lease process started and the file leased, if they shall be.
+/// After a read that was copied without a probe: has the lease process started and the file leased, if they shall be.
 pub fn ask_after(number: i32) {
     let Some(caller) = CallerFile::new(number).filter(|caller| caller.access() == FileAccess::ReadOnly) else { return };
     if let Some(file) = caller.regular() {

@@ -198,8 +198,8 @@ fn live() -> Result<(), &'static str> {
     let converter = Converter::new()?;
     if !loss_model::is_known() {
         calibration::rehearse();
-        let (costs, look_ns) = calibration::measure().ok_or("costs can't be measured")?;
-        loss_model::set(&costs, look_ns);
+        let (costs, probe_ns) = calibration::measure().ok_or("costs can't be measured")?;
+        loss_model::set(&costs, probe_ns);
     }
     let mut holder = LeaseHolder {
         converter,

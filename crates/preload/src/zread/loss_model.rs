@@ -43,17 +43,17 @@ impl ReadCost {
 
 static COSTS: [[AtomicU64; PARTS]; SIZES.len()] = [const { [const { AtomicU64::new(0) }; PARTS] }; SIZES.len()];
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
-/// What a look at a read costs; at first what is usual.
-static LOOK_NS: AtomicU32 = AtomicU32::new(1000);
+/// What a probe of a read costs; at first what is usual.
+static PROBE_NS: AtomicU32 = AtomicU32::new(1000);
 
-/// Takes what was measured for [`SIZES`], and for a look at a read that is copied all the same.
-pub fn set(costs: &[ReadCost; SIZES.len()], look_ns: u64) {
+/// Takes what was measured for [`SIZES`], and for a probe of a read that is copied all the same.
+pub fn set(costs: &[ReadCost; SIZES.len()], probe_ns: u64) {
     for (places, cost) in COSTS.iter().zip(costs) {
         for (place, value) in places.iter().zip(cost.parts()) {
             place.store(value.min(MOST_COST_NS), Ordering::Relaxed);
         }
     }
-    LOOK_NS.store(look_ns.clamp(1, MOST_COST_NS) as u32, Ordering::Relaxed);
+    PROBE_NS.store(probe_ns.clamp(1, MOST_COST_NS) as u32, Ordering::Relaxed);
     // Release publishes the costs to `favours`.
     IS_KNOWN.store(true, Ordering::Release);
 }
@@ -64,9 +64,9 @@ pub fn is_known() -> bool {
     IS_KNOWN.load(Ordering::Acquire)
 }
 
-/// What a look at a read costs that is copied all the same.
-pub fn look_ns() -> u32 {
-    LOOK_NS.load(Ordering::Relaxed)
+/// What a probe of a read costs that is copied all the same.
+pub fn probe_ns() -> u32 {
+    PROBE_NS.load(Ordering::Relaxed)
 }
 
 /// What `len` bytes cost, which are at most 2 GiB.
@@ -150,11 +150,11 @@ mod tests {
         for len in [64 << 10, 100 << 10, 128 << 10, 1 << 20, 5 << 20, 8 << 10] {
             assert_eq!(cost_of(len as usize).parts(), [len, 3 * len, 100, 0, 2 * len]);
         }
-        assert_eq!((gain_ns(1 << 20, UseShares::UNTOUCHED), look_ns()), ((1 << 20) - 100, 1));
+        assert_eq!((gain_ns(1 << 20, UseShares::UNTOUCHED), probe_ns()), ((1 << 20) - 100, 1));
         assert_eq!(gain_ns(1 << 20, written(1000)), (4 << 20) - 100 - (2 << 20));
         set(&costs.map(|cost| ReadCost { zread_ns: u64::MAX, ..cost }), u64::MAX);
         assert!(gain_ns(1 << 20, UseShares::UNTOUCHED) == 0 && cost_of(0x7fff_f000).zread_ns == MOST_COST_NS);
         IS_KNOWN.store(false, Ordering::Relaxed);
-        LOOK_NS.store(1000, Ordering::Relaxed);
+        PROBE_NS.store(1000, Ordering::Relaxed);
     }
 }

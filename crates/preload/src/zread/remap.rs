@@ -1,4 +1,4 @@
-//! A read whose whole pages are remapped: what is looked at before, in which order, and the remap itself.
+//! A read whose whole pages are remapped: what is asked before, in which order, and the remap itself.
 //!
 //! Relies on MAPS being held from the look at the file to the last byte: the lease process gives no lease back meanwhile, so the file
 //! stays as long as it is and holds what it held. All signals are blocked, and the hooks have disabled cancellation.
@@ -14,19 +14,19 @@ use quire_sys::pagemap::{Pagemap, PagemapEntry};
 use quire_sys::thread::BlockedSignals;
 
 use super::blocks::{self, Block};
-use super::decision::{self, ReadLook, has_model};
+use super::decision::{self, ReadProbe, has_model};
 use super::extents::Extent;
 use super::maps::{self, LeasedFile, MapsState};
 use super::stats::{self, CopyReason};
 use super::use_history::{UseHistory, UseShares};
 use super::{convert, forks, lease_asks, lease_process, loss_model, memory_hooks, patterns, unseen_child};
 
-/// The first remaps of a buffer whose pages are looked at afterwards, and of the later ones one in so many.
-const LOOKED_AT: u32 = 8;
-const LOOKED_AT_EVERY: u32 = 16;
-/// Pages that a look takes.
-const MOST_LOOKED_AT: usize = 32;
-/// Most buffers of a `readv` of which parts are remapped; those of more are not looked at.
+/// The first remaps of a buffer whose pages are inspected afterwards, and of the later ones one in so many.
+const INSPECTED_FIRST: u32 = 8;
+const INSPECTED_EVERY: u32 = 16;
+/// Pages that are inspected at a time.
+const MOST_INSPECTED: usize = 32;
+/// Most buffers of a `readv` of which parts are remapped; those of more are not probed.
 pub const MOST_BUFFERS: usize = 16;
 
 /// Where a read begins.
@@ -51,21 +51,21 @@ enum RemapGain {
 }
 
 /// Reads to `buffers`, remapping what can be. `None` if all of it is to be copied by the real function, and nothing has happened.
-pub fn read(number: i32, buffers: &[IoVec], start: ReadStart, look: ReadLook) -> Option<ReadResult> {
-    match try_read(number, buffers, start, look) {
+pub fn read(number: i32, buffers: &[IoVec], start: ReadStart, probe: ReadProbe) -> Option<ReadResult> {
+    match try_read(number, buffers, start, probe) {
         Ok((result, expected)) => {
             if let RemapGain::Expected(gain_ns) = expected {
-                decision::gained(look.block, gain_ns);
+                decision::gained(probe.block, gain_ns);
             }
             Some(result)
         }
         Err(reason) => {
             stats::copied(reason);
-            decision::lost(look.block);
+            decision::lost(probe.block);
             // At the end there is nothing that would be copied over it.
-            if reason != CopyReason::AtEnd && look.block.is_remapped() {
-                look_before_copy(look.block, buffers);
-                look.block.remapped.store(0, Ordering::Relaxed);
+            if reason != CopyReason::AtEnd && probe.block.is_remapped() {
+                inspect_before_copy(probe.block, buffers);
+                probe.block.remapped.store(0, Ordering::Relaxed);
             }
             None
         }
@@ -86,13 +86,13 @@ fn try_read(
     number: i32,
     buffers: &[IoVec],
     start: ReadStart,
-    look: ReadLook,
+    probe: ReadProbe,
 ) -> Result<(ReadResult, RemapGain), CopyReason> {
     if unseen_child::is_here() {
         return Err(CopyReason::NotReady);
     }
     let caller = CallerFile::new(number).ok_or(CopyReason::Uncacheable)?;
-    let RegularFile { key, len } = leasable(caller, buffers, start, look.total)?;
+    let RegularFile { key, len } = leasable(caller, buffers, start, probe.total)?;
     if !lease_process::is_ready() {
         // Who only reads what was not asked for needs no process.
         return Err(lease_asks::ask_for(caller, number, key).unwrap_or(CopyReason::NotReady));
@@ -116,8 +116,8 @@ fn try_read(
         drop(maps);
         return Err(lease_asks::ask_for(caller, number, key).unwrap_or(CopyReason::NoLease));
     };
-    let count = left(maps.files[file].len, offset).min(look.total as u64) as usize;
-    let gain = check(&mut maps, file, caller, buffers, offset, count, look)?;
+    let count = left(maps.files[file].len, offset).min(probe.total as u64) as usize;
+    let gain = check(&mut maps, file, caller, buffers, offset, count, probe)?;
     note_access(caller, offset)?;
     let offset = match start {
         ReadStart::Offset(offset) => offset,
@@ -132,8 +132,8 @@ fn try_read(
         let _ = caller.advance(done as i64 - count as i64);
     }
     // Only now: what isn't remapped, such as a file that is not in the page cache, is no trial.
-    let is_trial = gain == RemapGain::Unknown && look.block.is_remapped();
-    look.block.explored.store(u32::from(is_trial), Ordering::Relaxed);
+    let is_trial = gain == RemapGain::Unknown && probe.block.is_remapped();
+    probe.block.explored.store(u32::from(is_trial), Ordering::Relaxed);
     Ok((result, gain))
 }
 
@@ -176,7 +176,7 @@ fn check(
     buffers: &[IoVec],
     offset: u64,
     count: usize,
-    look: ReadLook,
+    probe: ReadProbe,
 ) -> Result<RemapGain, CopyReason> {
     let settings = patterns::settings().ok_or(CopyReason::NotAskedFor)?;
     if count == 0 {
@@ -198,10 +198,10 @@ fn check(
     if !convert::has_maps() {
         return Err(CopyReason::NoMaps);
     }
-    look_after_trial(maps, look.block, buffers);
+    inspect_after_trial(maps, probe.block, buffers);
     let leased = &mut maps.files[file];
     let gain = match settings.has_model {
-        true => favoured_gain(whole, look, leased, offset).ok_or(CopyReason::Loss)?,
+        true => favoured_gain(whole, probe, leased, offset).ok_or(CopyReason::Loss)?,
         false => RemapGain::Expected(0),
     };
     leased.is_used = true;
@@ -213,9 +213,9 @@ fn check(
 }
 
 /// What a remap brings, if the loss model favours it by what is known of the buffer and of the file's range.
-fn favoured_gain(whole: usize, look: ReadLook, leased: &mut LeasedFile, offset: u64) -> Option<RemapGain> {
+fn favoured_gain(whole: usize, probe: ReadProbe, leased: &mut LeasedFile, offset: u64) -> Option<RemapGain> {
     let is_worth_it = |shares| loss_model::favours(whole, shares);
-    let [of_buffer, of_range] = [&look.block.history, leased.history(offset)].map(UseHistory::shares);
+    let [of_buffer, of_range] = [&probe.block.history, leased.history(offset)].map(UseHistory::shares);
     let expected = match (of_buffer, of_range) {
         (Some(one), Some(other)) => one.filled_from(other),
         (one, other) => one.or(other).unwrap_or(UseShares::UNKNOWN),
@@ -228,12 +228,12 @@ fn favoured_gain(whole: usize, look: ReadLook, leased: &mut LeasedFile, offset: 
     }
     match of_buffer {
         // Learnt of the buffer: it is left alone for a while.
-        Some(of_buffer) if !is_worth_it(of_buffer) => decision::decline(look.block, look.total),
+        Some(of_buffer) if !is_worth_it(of_buffer) => decision::decline(probe.block, probe.total),
         // Of the file's range: the next read may be another one.
         Some(_) => leased.forget_in_time(offset),
         None if of_range.is_some() && is_worth_it(UseShares::UNKNOWN) => leased.forget_in_time(offset),
         // Of neither, or the size alone: how much is touched can be learnt only by remapping.
-        None if look.is_trial || decision::is_turn_of_trial() => return Some(RemapGain::Unknown),
+        None if probe.is_trial || decision::is_turn_of_trial() => return Some(RemapGain::Unknown),
         None => {}
     }
     None
@@ -312,7 +312,7 @@ fn fill_one(maps: &mut MapsState, file: usize, caller: CallerFile, at: usize, le
 
 /// Puts pages of the file over memory of the library's blocks.
 fn remap(maps: &mut MapsState, extent: Extent) -> bool {
-    look_back(maps, &extent.range());
+    inspect_before_remap(maps, &extent.range());
     let source = maps.files[extent.file].base + extent.offset as usize;
     // SAFETY: `move_over` demands whole pages of the caller's, without references into them. The source lies in the library's own mapping of
     // the file, as `try_read` fills no more bytes than the file has left. The target lies in a block of the library's (`fill_one` has
@@ -339,47 +339,47 @@ fn remap(maps: &mut MapsState, extent: Extent) -> bool {
 }
 
 /// Before memory is remapped again: learns how much of what lies there was touched and written, now and then.
-fn look_back(maps: &MapsState, range: &Range<usize>) {
+fn inspect_before_remap(maps: &MapsState, range: &Range<usize>) {
     let Some(block) = blocks::of(range.start) else { return };
     let remaps = block.remaps.load(Ordering::Relaxed);
-    if remaps <= LOOKED_AT || remaps.is_multiple_of(LOOKED_AT_EVERY) {
-        look(maps, range);
+    if remaps <= INSPECTED_FIRST || remaps.is_multiple_of(INSPECTED_EVERY) {
+        inspect(maps, range);
     }
 }
 
 /// After a trial: learns what became of it, before anything else becomes of the buffers.
-fn look_after_trial(maps: &MapsState, block: &Block, buffers: &[IoVec]) {
+fn inspect_after_trial(maps: &MapsState, block: &Block, buffers: &[IoVec]) {
     if block.explored.swap(0, Ordering::Relaxed) != 0 {
         for buffer in buffers {
             let start = buffer.iov_base as usize;
-            look(maps, &(start..start.saturating_add(buffer.iov_len)));
+            inspect(maps, &(start..start.saturating_add(buffer.iov_len)));
         }
     }
 }
 
 /// A read is about to be copied over what was remapped, which stores to all of its pages: of a trial it is seen now what became of it.
-fn look_before_copy(block: &Block, buffers: &[IoVec]) {
+fn inspect_before_copy(block: &Block, buffers: &[IoVec]) {
     if block.explored.load(Ordering::Relaxed) != 0 && lease_process::is_ready() {
         let _blocked = BlockedSignals::with_the_c_library_s();
         if let Some(maps) = maps::try_lock() {
-            look_after_trial(&maps, block, buffers);
+            inspect_after_trial(&maps, block, buffers);
         }
     }
 }
 
 /// Learns how much of what lies there was touched and written.
-fn look(maps: &MapsState, range: &Range<usize>) {
+fn inspect(maps: &MapsState, range: &Range<usize>) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let Some(block) = blocks::of(range.start) else { return };
     let Some(old) = maps.extents.first_within(range) else { return };
-    let mut words = [0; MOST_LOOKED_AT];
+    let mut words = [0; MOST_INSPECTED];
     let (pages, turn) = (old.len / PAGE_SIZE, TURN.fetch_add(1, Ordering::Relaxed) as usize);
     // Another part each time.
-    let first = (turn.wrapping_mul(MOST_LOOKED_AT)) % pages.saturating_sub(MOST_LOOKED_AT).max(1);
-    let count = pages.min(MOST_LOOKED_AT);
+    let first = (turn.wrapping_mul(MOST_INSPECTED)) % pages.saturating_sub(MOST_INSPECTED).max(1);
+    let count = pages.min(MOST_INSPECTED);
     let words = &mut words[..count];
-    let looked = Pagemap::open(None).and_then(|pagemap| pagemap.read_words(old.start + first * PAGE_SIZE, words));
-    if looked.is_err() {
+    let read = Pagemap::open(None).and_then(|pagemap| pagemap.read_words(old.start + first * PAGE_SIZE, words));
+    if read.is_err() {
         return;
     }
     let (mut touched, mut written) = (0, 0);

@@ -46,8 +46,8 @@ counted! {
         NotCached = "not cached",
         /// The loss model expects a loss.
         Loss = "loss expected",
-        /// Looks at such reads were in vain lately, so this one was not looked at.
-        InVain = "not looked at",
+        /// Probes of such reads were in vain lately, so this one was not probed.
+        InVain = "not probed",
         /// The file is small, or little of it is left from there on.
         Short = "too little left",
         /// The file ends there.

@@ -100,8 +100,8 @@ impl BusySockets {
             self.serve_one(store, state, &mut connection);
             let closes = connection.client.closing != CloseState::No;
             let is_unfinished = !connection.output.is_empty() || connection.socket.has_unsent() || connection.unread;
-            if is_unfinished && !connection.has_messages {
-                connection.has_messages = true;
+            if is_unfinished && !connection.awaits_sending {
+                connection.awaits_sending = true;
                 state.clients.note_unsent(slot);
             }
             state.clients.put_back(slot, connection);

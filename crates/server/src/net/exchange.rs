@@ -69,7 +69,7 @@ impl Engine {
     /// A socket takes more bytes.
     pub(super) fn writable(&mut self, slot: Slot) {
         let Some(mut connection) = self.worker.state.clients.take(slot) else { return };
-        connection.has_messages = false;
+        connection.awaits_sending = false;
         if self.worker.state.write_waiting(&mut connection) {
             self.write_again.push(slot);
         }
@@ -192,7 +192,7 @@ impl Engine {
         if wants_writing && self.worker.defers_sends && !connection.watches_writing {
             // Its socket is asked to take them first, with those of other clients.
             wants_writing = false;
-            if !std::mem::replace(&mut connection.has_messages, true) {
+            if !std::mem::replace(&mut connection.awaits_sending, true) {
                 self.worker.state.clients.note_unsent(slot);
             }
         }

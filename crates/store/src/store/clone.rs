@@ -20,7 +20,8 @@ impl Store {
     /// with other clones.
     ///
     /// # Errors
-    /// There is no image, it can't be read, is or is damaged (the data of its pages may prove so only later).
+    /// There is no image, it can't be read, is damaged (the data of its pages may prove so only later), or spans more than
+    /// `config` allows.
     pub fn open_clone(config: StoreConfig, place: &ImageLocation) -> Result<(Store, RestoreReport), OpenError> {
         let start = Instant::now();
         let chain = ImageChain::open_shared(place.directory(), place.file())?;

@@ -80,6 +80,7 @@ impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig {
             max_memory_bytes: StoreConfig::USUAL_MEMORY_BYTES,
+            raise_limit_for_image: false,
             budget_bytes: 64 << 20,
             limits: EncodingLimits::default(),
             databases: 16,

@@ -79,7 +79,7 @@ impl Store {
     ///
     /// # Errors
     /// The image can't be read, is damaged (a mapped one's data may prove so only later, in [`Store::restore_step`]), or
-    /// there is no memory for it. What it spans may be more than `config` says: it gets the addresses that it needs.
+    /// spans more than `config` allows.
     pub fn open(
         config: StoreConfig,
         place: &ImageLocation,
@@ -251,11 +251,12 @@ impl Brought {
     }
 }
 
-/// What a store may take, and what it accepts. What was saved by a store that could span more, on a larger machine or by other settings, gets the
-/// addresses that it needs, and as many to grow.
+/// What a store may take, and what it accepts. An image of a store that could span more, on a larger machine or by other settings, gets the addresses
+/// that it needs, and as many to grow, if the configuration says so.
 pub(super) fn restore_options(config: &StoreConfig, chain: &ImageChain, accept_damaged: bool) -> RestoreOptions {
     let (asked_bytes, span_bytes) = (config.max_memory_bytes, chain.span_bytes());
-    let max_bytes = if span_bytes > asked_bytes { span_bytes.saturating_mul(2) } else { asked_bytes };
+    let raised = config.raise_limit_for_image && span_bytes > asked_bytes;
+    let max_bytes = if raised { span_bytes.saturating_mul(2) } else { asked_bytes };
     RestoreOptions {
         max_bytes: max_bytes.min(StoreConfig::MAX_MEMORY_BYTES),
         barrier: WriteBarrierConfig { budget_bytes: config.budget_bytes },
