@@ -64,6 +64,8 @@ pub struct Block {
     pub declined_bytes: AtomicUsize,
     /// A read was remapped since the last one that was copied.
     pub remapped: AtomicU32,
+    /// Reads that the loss model had copied for what it knew of this block.
+    model_copies: AtomicU32,
     /// Whether probes of reads to this block pay.
     pub probes: ProbeBudget,
 }
@@ -77,6 +79,18 @@ impl Block {
     /// Whether a read was remapped since the last one that was copied.
     pub fn is_remapped(&self) -> bool {
         self.remapped.load(Ordering::Relaxed) != 0
+    }
+
+    /// The loss model has a read copied for what it knows, or does not know, of this block.
+    #[inline]
+    pub fn note_model_copy(&self) {
+        // Two threads that come at once may count as one: it matters only that the number changes.
+        self.model_copies.store(self.model_copies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How many reads the loss model had copied here. Each may have stored to what was remapped before it.
+    pub fn model_copies(&self) -> u32 {
+        self.model_copies.load(Ordering::Relaxed)
     }
 }
 

@@ -72,6 +72,7 @@ fn judge(buffers: &[IoVec]) -> Result<ReadProbe, CopyReason> {
         return Ok(probe);
     }
     if is_declined(block, total) {
+        block.note_model_copy();
         return Err(CopyReason::Loss);
     }
     let probes = if block.probes.is_new() { &OVERALL } else { &block.probes };
@@ -79,7 +80,7 @@ fn judge(buffers: &[IoVec]) -> Result<ReadProbe, CopyReason> {
         return Err(CopyReason::InVain);
     }
     if loss_model::is_known() {
-        probe.is_trial = is_trial(block, total, probes.is_in_debt())?;
+        probe.is_trial = is_trial(block, total, probes.is_in_debt()).inspect_err(|_| block.note_model_copy())?;
     }
     Ok(probe)
 }

@@ -18,6 +18,9 @@ pub struct Extent {
     pub file: usize,
     /// Where it begins in the file.
     pub offset: u64,
+    /// How many reads into its block the loss model had had copied when it was remapped: what is written to it later by such a copy is no use
+    /// that the program makes of it.
+    pub model_copies: u32,
 }
 
 impl Extent {
@@ -31,7 +34,7 @@ impl Extent {
         let start = self.start.max(range.start);
         let end = (self.start + self.len).min(range.end);
         let offset = self.offset + (start - self.start.min(start)) as u64;
-        (start < end).then(|| Self { start, len: end - start, file: self.file, offset })
+        (start < end).then(|| Self { start, len: end - start, offset, ..*self })
     }
 }
 
@@ -46,7 +49,7 @@ impl Extents {
     /// None.
     #[expect(clippy::new_without_default, reason = "it is made for statics")]
     pub const fn new() -> Self {
-        Self { list: [Extent { start: 0, len: 0, file: 0, offset: 0 }; MOST_EXTENTS], count: 0 }
+        Self { list: [Extent { start: 0, len: 0, file: 0, offset: 0, model_copies: 0 }; MOST_EXTENTS], count: 0 }
     }
 
     /// Those there are.
@@ -62,6 +65,12 @@ impl Extents {
     /// The first that lies in `range`, as far as it does.
     pub fn first_within(&self, range: &Range<usize>) -> Option<Extent> {
         self.all().iter().find_map(|extent| extent.within(range))
+    }
+
+    /// The first that lies in `range`, as far as it does, of those that no copy of the loss model's has overwritten since.
+    pub fn first_in_use(&self, range: &Range<usize>, model_copies: u32) -> Option<Extent> {
+        let mut in_use = self.all().iter().filter(|extent| extent.model_copies == model_copies);
+        in_use.find_map(|extent| extent.within(range))
     }
 
     /// The first of a file.
@@ -109,7 +118,8 @@ impl Extents {
             let other = self.list[at];
             let is_before = other.range().end == whole.start && other.offset + other.len as u64 == whole.offset;
             let is_behind = whole.range().end == other.start && whole.offset + whole.len as u64 == other.offset;
-            if other.file == whole.file && (is_before || is_behind) {
+            let is_alike = other.file == whole.file && other.model_copies == whole.model_copies;
+            if is_alike && (is_before || is_behind) {
                 let first = if is_before { other } else { whole };
                 whole = Extent { len: whole.len + other.len, ..first };
                 self.count -= 1;
@@ -154,7 +164,7 @@ mod tests {
                 // Few of them fit together by chance, so some files begin where memory does.
                 let (file, offset) = (draw(3), if draw(2) == 0 { start * PAGE } else { draw(50) * PAGE });
                 assert!(extents.has_room());
-                extents.insert(Extent { start: range.start, len: range.len(), file, offset: offset as u64 });
+                extents.insert(Extent { start: range.start, len: range.len(), file, offset: offset as u64, model_copies: 0 });
                 for page in 0..pages {
                     model.insert(start + page, (file, (offset + page * PAGE) as u64));
                 }
@@ -179,8 +189,16 @@ mod tests {
     fn neighbours_of_one_file_are_one() {
         let mut extents = Extents::new();
         for at in [0, 2, 1] {
-            extents.insert(Extent { start: at << 20, len: 1 << 20, file: 4, offset: (at << 20) as u64 });
+            extents.insert(Extent { start: at << 20, len: 1 << 20, file: 4, offset: (at << 20) as u64, model_copies: 7 });
         }
-        assert_eq!(extents.all(), [Extent { start: 0, len: 3 << 20, file: 4, offset: 0 }]);
+        let whole = Extent { start: 0, len: 3 << 20, file: 4, offset: 0, model_copies: 7 };
+        assert_eq!(extents.all(), [whole]);
+        // One that was remapped after more reads were copied is another, though it follows.
+        let later = Extent { start: 3 << 20, len: 1 << 20, offset: 3 << 20, model_copies: 8, ..whole };
+        extents.insert(later);
+        assert_eq!(extents.all(), [whole, later]);
+        assert_eq!(extents.first_in_use(&(1..4 << 20), 8), Some(later));
+        assert_eq!(extents.first_in_use(&(0..3 << 20), 7), Some(whole));
+        assert_eq!(extents.first_in_use(&(0..3 << 20), 8), None);
     }
 }

@@ -314,7 +314,7 @@ mod tests {
         assert!(!is_full() && maps.find(key(5)).is_none() && FILE_COUNT.load(Ordering::Relaxed) == MOST_FILES - 1);
         (0..MOST_FILES).for_each(|place| maps.end(place));
         assert!((0..MOST_FILES).all(|place| !may_have(key(place))));
-        maps.extents.insert(Extent { start: 4096, len: 4096, file: 0, offset: 0 });
+        maps.extents.insert(Extent { start: 4096, len: 4096, ..Extent::default() });
         drop(maps);
         assert!(!is_plain());
         lock(|| true).unwrap().extents.clear();

@@ -228,13 +228,19 @@ fn favoured_gain(whole: usize, probe: ReadProbe, leased: &mut LeasedFile, offset
     }
     match of_buffer {
         // Learnt of the buffer: it is left alone for a while.
-        Some(of_buffer) if !is_worth_it(of_buffer) => decision::decline(probe.block, probe.total),
+        Some(of_buffer) if !is_worth_it(of_buffer) => {
+            decision::decline(probe.block, probe.total);
+            probe.block.note_model_copy();
+        }
         // Of the file's range: the next read may be another one.
         Some(_) => leased.forget_in_time(offset),
         None if of_range.is_some() && is_worth_it(UseShares::UNKNOWN) => leased.forget_in_time(offset),
         // Of neither, or the size alone: how much is touched can be learnt only by remapping.
         None if probe.is_trial || decision::is_turn_of_trial() => return Some(RemapGain::Unknown),
         None => {}
+    }
+    if of_buffer.is_none() {
+        probe.block.note_model_copy();
     }
     None
 }
@@ -299,7 +305,9 @@ fn fill_one(maps: &mut MapsState, file: usize, caller: CallerFile, at: usize, le
     if head < whole.start {
         return Ok(head);
     }
-    let extent = Extent { start: at + whole.start, len: whole.len(), file, offset: offset + whole.start as u64 };
+    let (start, offset_of_whole) = (at + whole.start, offset + whole.start as u64);
+    let model_copies = blocks::of(start).map_or(0, Block::model_copies);
+    let extent = Extent { start, len: whole.len(), file, offset: offset_of_whole, model_copies };
     if !remap(maps, extent) {
         stats::copied(CopyReason::Refused);
         return copy(whole.start, len).map(|count| head + count);
@@ -367,11 +375,12 @@ fn inspect_before_copy(block: &Block, buffers: &[IoVec]) {
     }
 }
 
-/// Learns how much of what lies there was touched and written.
+/// Learns how much of what lies there was touched and written, unless the loss model had a read copied into the block since: such a copy stores to all
+/// pages, and tells nothing of the program.
 fn inspect(maps: &MapsState, range: &Range<usize>) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let Some(block) = blocks::of(range.start) else { return };
-    let Some(old) = maps.extents.first_within(range) else { return };
+    let Some(old) = maps.extents.first_in_use(range, block.model_copies()) else { return };
     let mut words = [0; MOST_INSPECTED];
     let (pages, turn) = (old.len / PAGE_SIZE, TURN.fetch_add(1, Ordering::Relaxed) as usize);
     // Another part each time.
