@@ -54,8 +54,9 @@ pub struct Block {
     pub history: UseHistory,
     /// Remaps so far.
     pub remaps: AtomicU32,
-    /// The last read was remapped only to see what becomes of it: the next one has to inspect it, as it may be copied, which stores to all pages.
-    pub explored: AtomicU32,
+    /// Where a read was remapped only to see what becomes of it; 0 if that is seen. The next read there has to inspect it, as it may be copied, which
+    /// stores to all pages.
+    pub explored: AtomicUsize,
     /// Reads that are copied before the loss model makes another try.
     pub declines: AtomicU32,
     /// How many these were at first the last time.
@@ -79,6 +80,11 @@ impl Block {
     /// Whether a read was remapped since the last one that was copied.
     pub fn is_remapped(&self) -> bool {
         self.remapped.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a trial lies here whose outcome is not seen yet.
+    pub fn has_trial(&self) -> bool {
+        self.explored.load(Ordering::Relaxed) != 0
     }
 
     /// The loss model has a read copied for what it knows, or does not know, of this block.
@@ -128,6 +134,12 @@ pub fn open() -> bool {
     // Both stay for as long as the process.
     std::mem::forget((arena, table));
     true
+}
+
+/// Hands out no more blocks, and knows none.
+#[cfg(test)]
+pub fn close() {
+    BASE.store(0, Ordering::Relaxed);
 }
 
 fn table() -> Option<&'static BlockTable> {
@@ -491,6 +503,6 @@ mod tests {
         assert!(range().end < end && has(second.addr()) && !has(end - 1) && allocate(1 << 30, 16).is_none());
         assert!(allocate(4 << 20, 16).is_some_and(|block| many.contains(&block)), "what was made before is used again");
         [cleaned, other, second].into_iter().for_each(free);
-        BASE.store(0, Ordering::Relaxed);
+        close();
     }
 }

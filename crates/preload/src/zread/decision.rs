@@ -66,10 +66,18 @@ fn judge(buffers: &[IoVec]) -> Result<ReadProbe, CopyReason> {
     if block.is_advised() {
         return Err(CopyReason::AdvisedMemory);
     }
-    let mut probe = ReadProbe { block, total, is_trial: false };
+    let is_trial = has_model() && by_model(block, total, buffers)?;
+    Ok(ReadProbe { block, total, is_trial })
+}
+
+/// Whether a read is a trial, if it is probed at all.
+fn by_model(block: &Block, total: usize, buffers: &[IoVec]) -> Result<bool, CopyReason> {
+    if block.has_trial() {
+        return if shows_trial(block, buffers) { Ok(false) } else { Err(CopyReason::Loss) };
+    }
     // What is remapped there has to be probed before a copy overwrites it.
-    if !has_model() || block.is_remapped() {
-        return Ok(probe);
+    if block.is_remapped() {
+        return Ok(false);
     }
     if is_declined(block, total) {
         block.note_model_copy();
@@ -79,10 +87,18 @@ fn judge(buffers: &[IoVec]) -> Result<ReadProbe, CopyReason> {
     if !probes.admits(guest::coarse_ms) {
         return Err(CopyReason::InVain);
     }
-    if loss_model::is_known() {
-        probe.is_trial = is_trial(block, total, probes.is_in_debt()).inspect_err(|_| block.note_model_copy())?;
+    if !loss_model::is_known() {
+        return Ok(false);
     }
-    Ok(probe)
+    is_trial(block, total, probes.is_in_debt()).inspect_err(|_| block.note_model_copy())
+}
+
+/// While a trial lies in a block: whether a read is probed, and so inspects it first. One to the same place is, as it would overwrite it. Reads to
+/// other places of the block leave it as it is, and the program has its turn with it; one of many sees it, in case none comes there again.
+fn shows_trial(block: &Block, buffers: &[IoVec]) -> bool {
+    let at = block.explored.load(Ordering::Relaxed);
+    let overwrites = |buffer: &IoVec| at.wrapping_sub(buffer.iov_base as usize) < buffer.iov_len;
+    buffers.iter().any(overwrites) || is_turn_of_trial()
 }
 
 /// Whether a read of `total` bytes is a trial, if the loss model doesn't have it copied for what is known of the buffer. Where probes are rare
@@ -199,6 +215,22 @@ mod tests {
             last = copied;
         }
         assert_eq!(last, MOST_BACKOFF);
+    }
+
+    #[test]
+    fn what_the_model_has_copied_is_noted_and_what_comes_past_a_trial_is_not() {
+        let _alone = crate::state::alone();
+        let block = Block::default();
+        let buffer = |at: usize| [IoVec { iov_base: at as *mut _, iov_len: 1 << 20 }];
+        decline(&block, 1 << 20);
+        assert_eq!(by_model(&block, 1 << 20, &buffer(1 << 20)), Err(CopyReason::Loss));
+        assert_eq!(block.model_copies(), 1, "the copy has overwritten what was remapped");
+        block.explored.store(2 << 20, Ordering::Relaxed);
+        let others = || (0..2 * EXPLORED_EVERY).filter(|_| by_model(&block, 1 << 20, &buffer(5 << 20)).is_ok()).count();
+        assert_eq!((others(), block.model_copies()), (2, 1), "the program has its turn before it is looked at");
+        assert_eq!(by_model(&block, 1 << 20, &buffer(2 << 20)), Ok(false));
+        assert_eq!(by_model(&block, 1 << 20, &buffer((1 << 20) + 4096)), Ok(false));
+        assert!(by_model(&block, 1 << 20, &buffer(1 << 20)) == Err(CopyReason::Loss) || is_turn_of_trial());
     }
 
     #[test]

@@ -67,10 +67,10 @@ impl Extents {
         self.all().iter().find_map(|extent| extent.within(range))
     }
 
-    /// The first that lies in `range`, as far as it does, of those that no copy of the loss model's has overwritten since.
+    /// The first that a part of lies in `range`, all of it, of those that no copy of the loss model's has overwritten since.
     pub fn first_in_use(&self, range: &Range<usize>, model_copies: u32) -> Option<Extent> {
         let mut in_use = self.all().iter().filter(|extent| extent.model_copies == model_copies);
-        in_use.find_map(|extent| extent.within(range))
+        in_use.find(|extent| extent.within(range).is_some()).copied()
     }
 
     /// The first of a file.
@@ -164,7 +164,13 @@ mod tests {
                 // Few of them fit together by chance, so some files begin where memory does.
                 let (file, offset) = (draw(3), if draw(2) == 0 { start * PAGE } else { draw(50) * PAGE });
                 assert!(extents.has_room());
-                extents.insert(Extent { start: range.start, len: range.len(), file, offset: offset as u64, model_copies: 0 });
+                extents.insert(Extent {
+                    start: range.start,
+                    len: range.len(),
+                    file,
+                    offset: offset as u64,
+                    model_copies: 0,
+                });
                 for page in 0..pages {
                     model.insert(start + page, (file, (offset + page * PAGE) as u64));
                 }
@@ -189,7 +195,13 @@ mod tests {
     fn neighbours_of_one_file_are_one() {
         let mut extents = Extents::new();
         for at in [0, 2, 1] {
-            extents.insert(Extent { start: at << 20, len: 1 << 20, file: 4, offset: (at << 20) as u64, model_copies: 7 });
+            extents.insert(Extent {
+                start: at << 20,
+                len: 1 << 20,
+                file: 4,
+                offset: (at << 20) as u64,
+                model_copies: 7,
+            });
         }
         let whole = Extent { start: 0, len: 3 << 20, file: 4, offset: 0, model_copies: 7 };
         assert_eq!(extents.all(), [whole]);
@@ -198,7 +210,7 @@ mod tests {
         extents.insert(later);
         assert_eq!(extents.all(), [whole, later]);
         assert_eq!(extents.first_in_use(&(1..4 << 20), 8), Some(later));
-        assert_eq!(extents.first_in_use(&(0..3 << 20), 7), Some(whole));
+        assert_eq!(extents.first_in_use(&(5..6), 7), Some(whole));
         assert_eq!(extents.first_in_use(&(0..3 << 20), 8), None);
     }
 }

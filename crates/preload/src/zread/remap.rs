@@ -64,7 +64,7 @@ pub fn read(number: i32, buffers: &[IoVec], start: ReadStart, probe: ReadProbe) 
             decision::lost(probe.block);
             // At the end there is nothing that would be copied over it.
             if reason != CopyReason::AtEnd && probe.block.is_remapped() {
-                inspect_before_copy(probe.block, buffers);
+                inspect_before_copy(probe.block);
                 probe.block.remapped.store(0, Ordering::Relaxed);
             }
             None
@@ -133,7 +133,8 @@ fn try_read(
     }
     // Only now: what isn't remapped, such as a file that is not in the page cache, is no trial.
     let is_trial = gain == RemapGain::Unknown && probe.block.is_remapped();
-    probe.block.explored.store(u32::from(is_trial), Ordering::Relaxed);
+    let trial = if is_trial { trial_of(&maps, probe.block, buffers) } else { 0 };
+    probe.block.explored.store(trial, Ordering::Relaxed);
     Ok((result, gain))
 }
 
@@ -198,7 +199,7 @@ fn check(
     if !convert::has_maps() {
         return Err(CopyReason::NoMaps);
     }
-    inspect_after_trial(maps, probe.block, buffers);
+    inspect_after_trial(maps, probe.block);
     let leased = &mut maps.files[file];
     let gain = match settings.has_model {
         true => favoured_gain(whole, probe, leased, offset).ok_or(CopyReason::Loss)?,
@@ -351,36 +352,43 @@ fn inspect_before_remap(maps: &MapsState, range: &Range<usize>) {
     let Some(block) = blocks::of(range.start) else { return };
     let remaps = block.remaps.load(Ordering::Relaxed);
     if remaps <= INSPECTED_FIRST || remaps.is_multiple_of(INSPECTED_EVERY) {
-        inspect(maps, range);
+        let old = maps.extents.first_in_use(range, block.model_copies());
+        old.and_then(|old| old.within(range)).inspect(|&old| inspect(maps, block, old));
     }
 }
 
-/// After a trial: learns what became of it, before anything else becomes of the buffers.
-fn inspect_after_trial(maps: &MapsState, block: &Block, buffers: &[IoVec]) {
-    if block.explored.swap(0, Ordering::Relaxed) != 0 {
-        for buffer in buffers {
-            let start = buffer.iov_base as usize;
-            inspect(maps, &(start..start.saturating_add(buffer.iov_len)));
-        }
+/// Where a read that was a trial has been remapped, in this block; 0 if it has not.
+fn trial_of(maps: &MapsState, block: &Block, buffers: &[IoVec]) -> usize {
+    let is_here = |extent: &Extent| blocks::of(extent.start).is_some_and(|other| std::ptr::eq(other, block));
+    let remapped_in = |buffer: &IoVec| {
+        let range = buffer.iov_base as usize..(buffer.iov_base as usize).saturating_add(buffer.iov_len);
+        maps.extents.first_in_use(&range, block.model_copies()).and_then(|extent| extent.within(&range)).filter(is_here)
+    };
+    buffers.iter().find_map(remapped_in).map_or(0, |extent| extent.start)
+}
+
+/// After a trial: learns what became of it, before anything else becomes of its memory.
+fn inspect_after_trial(maps: &MapsState, block: &Block) {
+    let at = block.explored.swap(0, Ordering::Relaxed);
+    if at != 0 {
+        maps.extents.first_in_use(&(at..at + 1), block.model_copies()).inspect(|&trial| inspect(maps, block, trial));
     }
 }
 
 /// A read is about to be copied over what was remapped, which stores to all of its pages: of a trial it is seen now what became of it.
-fn inspect_before_copy(block: &Block, buffers: &[IoVec]) {
-    if block.explored.load(Ordering::Relaxed) != 0 && lease_process::is_ready() {
+fn inspect_before_copy(block: &Block) {
+    if block.has_trial() && lease_process::is_ready() {
         let _blocked = BlockedSignals::with_the_c_library_s();
         if let Some(maps) = maps::try_lock() {
-            inspect_after_trial(&maps, block, buffers);
+            inspect_after_trial(&maps, block);
         }
     }
 }
 
-/// Learns how much of what lies there was touched and written, unless the loss model had a read copied into the block since: such a copy stores to all
+/// Learns how much of what lies there was touched and written. Callers choose what no copy of the loss model's own has overwritten: it stores to all
 /// pages, and tells nothing of the program.
-fn inspect(maps: &MapsState, range: &Range<usize>) {
+fn inspect(maps: &MapsState, block: &Block, old: Extent) {
     static TURN: AtomicU32 = AtomicU32::new(0);
-    let Some(block) = blocks::of(range.start) else { return };
-    let Some(old) = maps.extents.first_in_use(range, block.model_copies()) else { return };
     let mut words = [0; MOST_INSPECTED];
     let (pages, turn) = (old.len / PAGE_SIZE, TURN.fetch_add(1, Ordering::Relaxed) as usize);
     // Another part each time.
@@ -407,6 +415,69 @@ fn inspect(maps: &MapsState, range: &Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quire_sys::area::AnonymousMap;
+    use quire_sys::lease::FileKey;
+    use quire_sys::map::MapSharing;
+
+    const LEN: usize = 1 << 20;
+
+    /// Stores to every page.
+    fn store(at: usize) {
+        // SAFETY: a block of that size, of the calling test's.
+        (0..LEN).step_by(PAGE_SIZE).for_each(|place| unsafe { ((at + place) as *mut u8).write_volatile(1) });
+    }
+
+    /// As the lease process does it: a file that is leased, at the first place.
+    fn lease_file(maps: &mut MapsState) {
+        let file = map::memory_file("quire-zread", LEN as u64).unwrap();
+        let source = AnonymousMap::private(LEN).unwrap();
+        // SAFETY: a mapping of this function's, into which no reference exists.
+        unsafe { map::map_file_over(source.base(), LEN, &file, 0, MapSharing::Private, Protection::ReadWrite) }
+            .unwrap();
+        maps.begin(0, FileKey { device: 1, inode: 2 }, source.base() as usize, LEN as u64);
+        // `MapsState::clear` unmaps it.
+        std::mem::forget(source);
+    }
+
+    #[test]
+    fn what_the_loss_model_has_copied_over_a_trial_is_no_use_that_the_program_makes_of_it() {
+        let _alone = crate::state::alone();
+        assert!(blocks::open());
+        let pointer = blocks::allocate(LEN, 16).unwrap();
+        let (at, block) = (pointer.addr(), blocks::of(pointer.addr()).unwrap());
+        let mut maps = maps::lock(|| true).unwrap();
+        lease_file(&mut maps);
+        let remap_all = |maps: &mut MapsState| {
+            let extent = Extent { start: at, len: LEN, file: 0, offset: 0, model_copies: block.model_copies() };
+            assert!(remap(maps, extent));
+        };
+        for _ in 0..3 {
+            // A try, as it begins after reads that were copied.
+            block.history.clear();
+            block.remaps.store(0, Ordering::Relaxed);
+            remap_all(&mut maps);
+            assert_eq!(block.history.shares(), None, "nothing is learnt from what the model itself had copied there");
+            let buffer = IoVec { iov_base: pointer, iov_len: LEN };
+            block.explored.store(trial_of(&maps, block, &[buffer]), Ordering::Relaxed);
+            inspect_after_trial(&maps, block);
+            assert_eq!(block.history.shares(), Some(UseShares::UNTOUCHED));
+            block.remapped.store(0, Ordering::Relaxed);
+            block.note_model_copy();
+            store(at);
+        }
+        // What others than the model had copied, or the program stored, counts for the buffer.
+        block.history.clear();
+        remap_all(&mut maps);
+        block.remapped.store(0, Ordering::Relaxed);
+        store(at);
+        remap_all(&mut maps);
+        assert_eq!(block.history.shares(), Some(UseShares { touched: 1000, written: 1000 }));
+        assert_eq!(maps.files[0].history(0).shares(), Some(UseShares::UNTOUCHED), "and not for the file");
+        maps.clear();
+        drop(maps);
+        blocks::free(pointer);
+        blocks::close();
+    }
 
     #[test]
     fn whole_pages_are_those_that_the_read_fills_and_the_file_has_alike() {
