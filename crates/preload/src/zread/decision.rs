@@ -230,7 +230,6 @@ mod tests {
         assert_eq!((others(), block.model_copies()), (2, 1), "the program has its turn before it is looked at");
         assert_eq!(by_model(&block, 1 << 20, &buffer(2 << 20)), Ok(false));
         assert_eq!(by_model(&block, 1 << 20, &buffer((1 << 20) + 4096)), Ok(false));
-        assert!(by_model(&block, 1 << 20, &buffer(1 << 20)) == Err(CopyReason::Loss) || is_turn_of_trial());
     }
 
     #[test]
