@@ -150,7 +150,7 @@ def same_times(ours, theirs, before=None):
     if ours[0] != theirs[0] or type(ours[1]) is not type(theirs[1]):
         return False
     if isinstance(ours[1], list):
-        parts, others = flat(ours[1]), flat(theirs[1])
+        parts, others = without_activity(flat(ours[1])), flat(theirs[1])
         # The third of four parts of a pending entry is how long ago it was delivered.
         names = ["idle" if len(parts) == 4 and at == 2 else before for at, before in enumerate([None, *parts])]
         return len(parts) == len(others) and all(map(same_times, parts, others, names))
@@ -160,6 +160,12 @@ def same_times(ours, theirs, before=None):
         return True
     is_time = before in ("idle", ("$", b"idle")) or ours[1] >= LEAST_INSTANT_MS
     return abs(ours[1] - theirs[1]) <= (NEAR_MS if is_time else 0)
+
+
+def without_activity(parts):
+    """What is told of a consumer without the time at which it was last given something, which is told from 7.2 on."""
+    told = (("$", b"inactive"), ("$", b"active-time"))
+    return [part for before, part in zip([None, *parts], parts) if part not in told and before not in told]
 
 
 def flat(parts):

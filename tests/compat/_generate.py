@@ -39,6 +39,17 @@ ODD_SCORES = [b"nan", b"", b"abc", b"1,5", b" 1", b"1 ", b"1e400", b"1e-400", b"
 PATTERNS = [b"*", b"s*", b"h?", b"s[0-3]", b"[^s]*", b"s\\1", b"", b"*0", b"none", b"f[1-", b"**", b"f1*"]
 
 
+def consumers_of(words):
+    """Commands that make the consumers which a command asks for: it makes them itself from 7.2 on, and in older versions only if there is something to read."""
+    name = words[0].upper() if words else b""
+    if name in (b"XCLAIM", b"XAUTOCLAIM"):
+        return [[b"XGROUP", b"CREATECONSUMER", *words[1:4]]]
+    if name == b"XREADGROUP":
+        streams = words[words.index(b"STREAMS") + 1 :]
+        return [[b"XGROUP", b"CREATECONSUMER", key, *words[2:4]] for key in streams[: len(streams) // 2]]
+    return []
+
+
 class Generator:
     """Draws steps; `random` is a seeded random.Random."""
 
@@ -61,15 +72,16 @@ class Generator:
             words = self.command()
             # A scan goes on after its first reply, which it cannot in the middle of a pipeline.
             if count == 1 or not words or words[0].upper() not in (b"SCAN", b"HSCAN", b"SSCAN", b"ZSCAN"):
-                requests.append(words)
+                requests += [*consumers_of(words), words]
         return connection, requests, self.brief
 
     def command(self):
         maker = self.random.choices(self.makers, self.weights)[0]
         words = maker()
         # With other words SPOP draws, and the sets of the two sides part; SORT takes members of sets as they come; ZRANK takes a word more from 7.2 on, which matters to MULTI.
-        # A word more or less makes an ID by the clock of XADD's.
-        if words[0] not in (b"SPOP", b"ZRANK", b"ZREVRANK", b"SORT", b"SORT_RO", b"XADD") and self.chance(0.03):
+        # A word more or less makes an ID by the clock of XADD's. What asks for a consumer makes it from 7.2 on, and XSETID takes no ID below one that was deleted.
+        whole = (b"SPOP", b"ZRANK", b"ZREVRANK", b"SORT", b"SORT_RO", b"XADD", b"XSETID", b"XREADGROUP", b"XCLAIM", b"XAUTOCLAIM")
+        if words[0] not in whole and self.chance(0.03):
             words = self.mangled(words)
         if words[:1] and words[0].startswith(b"Z"):
             # In Quire no score is -0.
@@ -551,7 +563,7 @@ class Generator:
             return [b"XRANGE", key, start, end, *count] if self.chance(0.6) else [b"XREVRANGE", key, end, start, *count]
         if kind == 12:
             rest = self.pick([[], [], [b"ENTRIESADDED", self.index()], [b"MAXDELETEDID", self.stream_id()]])
-            return [b"XSETID", key, b"%d" % (90 + self.random.randrange(20)) if self.chance(0.5) else self.stream_id(), *rest]
+            return [b"XSETID", key, b"%d" % (100 + self.random.randrange(20)), *rest]
         if kind < 15:
             keys = [self.key(STREAMS) for _ in range(self.random.randrange(1, 4))]
             return [b"XREAD", *count, b"STREAMS", *keys, *(self.pick([self.stream_id(), b"0", b"$"]) for _ in keys)]

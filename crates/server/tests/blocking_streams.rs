@@ -122,3 +122,48 @@ fn what_a_group_has_delivered_is_there_again_after_a_restart() {
         known
     );
 }
+
+#[test]
+fn consumers_tell_when_they_have_asked_and_when_they_were_given_something() {
+    let (_server, mut admin, mut clients) = with_clients(1);
+    let client = &mut clients[0];
+    let times = |admin: &mut Client| {
+        let full = admin.call("XINFO STREAM s FULL");
+        let after = |value: &Value, name: &str| {
+            let items = value.items();
+            let at = items.iter().position(|item| item.text() == name).unwrap();
+            items[at + 1].clone()
+        };
+        let consumer = after(&after(&full, "groups").items()[0], "consumers").items()[0].clone();
+        ["seen-time", "active-time"].map(|name| after(&consumer, name).text().parse::<i64>().unwrap())
+    };
+    admin.call("XGROUP CREATE s g $ MKSTREAM");
+    wait(&mut admin, client, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+    let [seen, active] = times(&mut admin);
+    assert!(seen > 0 && active == -1, "nothing was given: {seen} {active}");
+    admin.call("XADD s 1-1 f v");
+    assert_eq!(ids(&client.reply()), ["1-1"]);
+    let [seen, active] = times(&mut admin);
+    assert!(seen > 0 && active == seen, "{seen} {active}");
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    client.call("XREADGROUP GROUP g c STREAMS s >");
+    let [asked, same] = times(&mut admin);
+    assert!(asked > seen && same == active, "{asked} {same}");
+    assert_eq!(admin.text("DEBUG RELOAD"), "OK");
+    assert_eq!(times(&mut admin), [asked, same]);
+    let shown = admin.call("XINFO CONSUMERS s g").items()[0].items().iter().map(Value::text).collect::<Vec<_>>();
+    let names: Vec<&String> = shown.iter().step_by(2).collect();
+    assert_eq!(names, ["name", "pending", "idle", "inactive"]);
+}
+
+#[test]
+fn no_last_id_is_below_that_of_a_deleted_entry() {
+    let (_server, mut admin, _) = with_clients(0);
+    for id in ["1-1", "1-5", "2-1"] {
+        admin.call(&format!("XADD s {id} f v"));
+    }
+    admin.call("XDEL s 1-5 2-1");
+    let error = "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id";
+    assert_eq!(admin.text("XSETID s 1-5"), error);
+    assert_eq!(admin.text("XSETID s 2-1"), "OK");
+}

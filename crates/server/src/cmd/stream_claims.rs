@@ -4,7 +4,7 @@
 //! entry, by its consumer, the time and the count.
 
 use quire_store::stream::{self, PendingEntry, StreamConsumer, StreamGroup};
-use quire_store::{StreamId, StreamMut, StreamOrder, StreamView};
+use quire_store::{StreamId, StreamMut, StreamOrder};
 
 use super::stream_groups::{no_group, say_consumer, say_position};
 use super::stream_words::{range_start, strict_id, write_entry, write_id};
@@ -153,6 +153,19 @@ pub(super) fn consumer_for(
     Ok(consumer)
 }
 
+/// Notes that a consumer was given entries, if it was.
+fn note_claims(
+    stream: &mut StreamMut<'_>,
+    consumer: StreamConsumer,
+    result: &ClaimResult,
+    now_ms: i64,
+) -> Result<(), CmdError> {
+    if !result.claimed.is_empty() {
+        stream.note_activity(consumer, now_ms)?;
+    }
+    Ok(())
+}
+
 /// The group of XCLAIM and XAUTOCLAIM.
 fn group(ctx: &mut Ctx<'_>) -> Result<StreamGroup, CmdError> {
     let args = ctx.args;
@@ -177,14 +190,7 @@ pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         group.last_id = options.last_id;
         say_position(ctx, 1, 2, group.last_id, group.entries_read);
     }
-    let view = stream::view(ctx.store, ctx.client.db, args.at(1))?;
-    let mut claims = false;
-    for &id in &options.ids {
-        claims =
-            claims || view.entry(id)?.is_some() && options.count_of(view.pending_entry(&group, id)?, now_ms).is_some();
-    }
-    // A consumer that takes nothing over isn't made.
-    let consumer = if claims { Some(consumer_for(ctx, (1, 2, 3), &group)?) } else { None };
+    let consumer = consumer_for(ctx, (1, 2, 3), &group)?;
     let mut result = ClaimResult::default();
     let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     stream.tell_no_watcher();
@@ -197,17 +203,18 @@ pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
                 }
                 continue;
             }
-            let (Some(consumer), Some(count)) = (&consumer, options.count_of(pending, now_ms)) else { continue };
-            stream.set_pending(&group, consumer, (id, options.time_ms, count))?;
+            let Some(count) = options.count_of(pending, now_ms) else { continue };
+            stream.set_pending(&group, &consumer, (id, options.time_ms, count))?;
             result.claimed.push(Claimed { id, time_ms: options.time_ms, count });
         }
         Ok(())
     };
     let done = claim();
+    let noted = note_claims(&mut stream, consumer, &result, now_ms);
     drop(stream);
     say_gone(ctx, &result.gone);
     say_claimed(ctx, (1, 2, 3), &result.claimed);
-    done?;
+    done.and(noted)?;
     let claimed: Vec<StreamId> = result.claimed.iter().map(|entry| entry.id).collect();
     show(ctx, &claimed, options.just_id)
 }
@@ -268,26 +275,11 @@ impl AutoClaim {
         self.min_idle_ms == 0 || now_ms.wrapping_sub(entry.time_ms) >= self.min_idle_ms
     }
 
-    /// Whether any entry is taken over.
-    fn takes_any(&self, stream: &StreamView<'_>, group: &StreamGroup, now_ms: i64) -> Result<bool, CmdError> {
-        let (mut gone, mut attempts, mut found) = (0, self.most.saturating_mul(ATTEMPTS), Ok(false));
-        stream.pending(group, (self.start, StreamId::MAX), StreamOrder::Up, |entry| {
-            if attempts == 0 || gone >= self.most {
-                return false;
-            }
-            attempts -= 1;
-            found = stream.entry(entry.id).map(|there| there.is_some() && self.takes(&entry, now_ms));
-            gone += u64::from(matches!(stream.entry(entry.id), Ok(None)));
-            matches!(found, Ok(false))
-        })?;
-        Ok(found?)
-    }
-
-    /// Claims entries from the start on; returns where to go on. The consumer is there if anything is taken over.
+    /// Claims entries from the start on; returns where to go on.
     fn run(
         &self,
         stream: &mut StreamMut<'_>,
-        (group, consumer): (&StreamGroup, Option<&StreamConsumer>),
+        (group, consumer): (&StreamGroup, &StreamConsumer),
         now_ms: i64,
         result: &mut ClaimResult,
     ) -> Result<StreamId, CmdError> {
@@ -308,7 +300,7 @@ impl AutoClaim {
             if stream.view()?.entry(entry.id)?.is_none() {
                 stream.remove_pending(group, entry.id)?;
                 result.gone.push(entry.id);
-            } else if let Some(consumer) = consumer.filter(|_| self.takes(&entry, now_ms)) {
+            } else if self.takes(&entry, now_ms) {
                 let count = entry.count.saturating_add(u64::from(!self.just_id));
                 stream.set_pending(group, consumer, (entry.id, now_ms, count))?;
                 result.claimed.push(Claimed { id: entry.id, time_ms: now_ms, count });
@@ -323,17 +315,17 @@ pub fn xautoclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, now_ms) = (ctx.args, ctx.store.now_ms());
     let request = AutoClaim::parse(args)?;
     let group = group(ctx)?;
-    let view = stream::view(ctx.store, ctx.client.db, args.at(1))?;
-    let claims = request.takes_any(&view, &group, now_ms)?;
-    let consumer = if claims { Some(consumer_for(ctx, (1, 2, 3), &group)?) } else { None };
+    let consumer = consumer_for(ctx, (1, 2, 3), &group)?;
     let mut result = ClaimResult::default();
     let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     stream.tell_no_watcher();
-    let done = request.run(&mut stream, (&group, consumer.as_ref()), now_ms, &mut result);
+    let done = request.run(&mut stream, (&group, &consumer), now_ms, &mut result);
+    let noted = note_claims(&mut stream, consumer, &result, now_ms);
     drop(stream);
     say_gone(ctx, &result.gone);
     say_claimed(ctx, (1, 2, 3), &result.claimed);
     let cursor = done?;
+    noted?;
     let claimed: Vec<StreamId> = result.claimed.iter().map(|entry| entry.id).collect();
     let start = ctx.reply.len();
     ctx.reply.array(3);

@@ -79,13 +79,15 @@ pub fn consumers(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let reply = &mut *ctx.reply;
     reply.array(consumers.len());
     for consumer in consumers {
-        reply.map(3);
+        reply.map(4);
         reply.bulk_str("name");
         reply.bulk(&consumer.name);
         reply.bulk_str("pending");
         reply.int(consumer.pending as i64);
         reply.bulk_str("idle");
         reply.int(now_ms.saturating_sub(consumer.seen_ms).max(0));
+        reply.bulk_str("inactive");
+        reply.int(consumer.active_ms.map_or(-1, |active_ms| now_ms.saturating_sub(active_ms).max(0)));
     }
     Ok(())
 }
@@ -207,11 +209,13 @@ fn write_consumer(
     (group, consumer): (&StreamGroup, &StreamConsumer),
     most: u64,
 ) -> Result<(), CmdError> {
-    reply.map(4);
+    reply.map(5);
     reply.bulk_str("name");
     reply.bulk(&consumer.name);
     reply.bulk_str("seen-time");
     reply.int(consumer.seen_ms);
+    reply.bulk_str("active-time");
+    reply.int(consumer.active_ms.unwrap_or(-1));
     reply.bulk_str("pel-count");
     reply.int(consumer.pending as i64);
     reply.bulk_str("pending");

@@ -229,8 +229,9 @@ fn read_for_group(
 ) -> Result<bool, CmdError> {
     let (key, group_at, _) = words;
     let group = request.group_of(ctx, key, group_at)?;
+    // A consumer to which nothing is delivered is made, too.
+    let consumer = consumer_for(ctx, words, &group)?;
     if id != StreamId::MAX {
-        let consumer = consumer_for(ctx, words, &group)?;
         begin_stream(ctx, key);
         show_history(ctx, request, words, (&group, &consumer), id)?;
         return Ok(true);
@@ -245,9 +246,7 @@ fn read_for_group(
         ctx.reply.truncate(start);
         return Ok(false);
     }
-    // A consumer to which nothing is delivered isn't made.
-    let consumer = consumer_for(ctx, words, &group)?;
-    deliver(ctx, request, words, (&group, &consumer), (&summary, &ids))?;
+    deliver(ctx, request, words, (&group, consumer), (&summary, &ids))?;
     Ok(true)
 }
 
@@ -265,7 +264,7 @@ fn deliver(
     ctx: &mut Ctx<'_>,
     request: &ReadRequest,
     (key, group_at, consumer_at): (usize, usize, usize),
-    (group, consumer): (&StreamGroup, &StreamConsumer),
+    (group, consumer): (&StreamGroup, StreamConsumer),
     (summary, ids): (&StreamSummary, &[StreamId]),
 ) -> Result<(), CmdError> {
     let time_ms = ctx.store.now_ms();
@@ -274,7 +273,7 @@ fn deliver(
     let (mut delivered, mut failed) = (Vec::with_capacity(ids.len()), None);
     for &id in ids {
         if !request.no_ack
-            && let Err(error) = stream.set_pending(group, consumer, (id, time_ms, 1))
+            && let Err(error) = stream.set_pending(group, &consumer, (id, time_ms, 1))
         {
             failed = Some(error);
             break;
@@ -285,6 +284,12 @@ fn deliver(
     let (read, last_id) = (read_after(summary, group, &done), done.last().copied().unwrap_or(group.last_id));
     if !done.is_empty() {
         stream.set_group(group, last_id, read)?;
+    }
+    if !done.is_empty()
+        && !request.no_ack
+        && let Err(error) = stream.note_activity(consumer, time_ms)
+    {
+        failed = failed.or(Some(error));
     }
     drop(stream);
     if !request.no_ack {

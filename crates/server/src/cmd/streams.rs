@@ -160,7 +160,7 @@ pub fn xdel(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// XSETID key last-id [ENTRIESADDED count] [MAXDELETEDID id]
 pub fn xsetid(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
-    let id = strict_id(args.at(2), 0)?;
+    let (id, replayed) = (strict_id(args.at(2), 0)?, ctx.is_replayed());
     let (mut added, mut max_deleted) = (None, StreamId::MIN);
     for at in (3..args.len()).step_by(2) {
         let more = at + 1 < args.len();
@@ -184,6 +184,10 @@ pub fn xsetid(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     let view = stream.view()?;
     let summary = view.summary()?;
+    // Logs of programs before this check have such IDs.
+    if id < summary.max_deleted_id && !replayed {
+        return Err(CmdError::fixed("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));
+    }
     let mut top = StreamId::MIN;
     view.range((StreamId::MIN, StreamId::MAX), StreamOrder::Down, |id, _| {
         top = id;

@@ -64,8 +64,8 @@ fn group_of(stream: &StreamView<'_>, group: &stream::StreamGroup) -> Result<Stre
             pending.insert(entry.id, number);
             true
         })?;
-        let (name, seen_ms) = (consumer.name.to_vec(), consumer.seen_ms);
-        consumers.push(StreamConsumer { name, seen_ms, active_ms: None });
+        let (name, seen_ms, active_ms) = (consumer.name.to_vec(), consumer.seen_ms, consumer.active_ms);
+        consumers.push(StreamConsumer { name, seen_ms, active_ms });
     }
     let mut entries = Vec::new();
     stream.pending(group, ALL, StreamOrder::Up, |entry| {
@@ -121,6 +121,13 @@ fn load_group(stream: &mut StreamMut<'_>, group: &StreamGroup, entries_read: Opt
         let missing = LoadError::Content("a pending entry of a stream has no consumer");
         let consumer = consumers.get(entry.consumer).ok_or(missing)?;
         stream.set_pending(&own, consumer, (read(entry.id), entry.delivered_ms, entry.deliveries))?;
+    }
+    for (own, consumer) in consumers.into_iter().zip(&group.consumers) {
+        // Versions before 7.2 tell one time, which Redis takes for both, too.
+        let active_ms = consumer.active_ms.unwrap_or(consumer.seen_ms);
+        if active_ms >= 0 {
+            stream.note_activity(own, active_ms)?;
+        }
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
         "XGROUP CREATE x g 0",
         "XREADGROUP GROUP g c COUNT 2 STREAMS x >",
         "XGROUP CREATECONSUMER x g d",
+        "XGROUP CREATE x end $",
     ];
     let (now, later) = (START_MS, START_MS - 1000);
     for (line, effect) in [
@@ -47,6 +48,10 @@ fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
         ("XAUTOCLAIM x g d 0 2", format!("XCLAIM x g d 0 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID")),
         ("XAUTOCLAIM x g d 1 0", String::new()),
         ("XSETID x 9", "XSETID x 9".to_owned()),
+        // A consumer is made though nothing is delivered to it.
+        ("XREADGROUP GROUP end new STREAMS x >", "XGROUP CREATECONSUMER x end new".to_owned()),
+        ("XCLAIM x g new 0 9-9", "XGROUP CREATECONSUMER x g new".to_owned()),
+        ("XAUTOCLAIM x g new 1 0", "XGROUP CREATECONSUMER x g new".to_owned()),
     ] {
         assert_logged_after(&before, line, &effect);
     }

@@ -351,6 +351,18 @@ impl StreamMut<'_> {
         })
     }
 
+    /// Notes when a consumer was given an entry, which is no change. It is the last that is done with a consumer that was looked up: one
+    /// of an older program's image moves for it.
+    ///
+    /// # Errors
+    /// As [`open_mut`].
+    pub fn note_activity(&mut self, consumer: StreamConsumer, active_ms: i64) -> Result<()> {
+        let (hasher, head) = (self.value.hasher(), self.value.table()?);
+        self.value.change_table_if(head, |heap, head| {
+            Parts { heap, head, hasher: &hasher }.note_activity(&consumer, active_ms).map(|()| ((), false))
+        })
+    }
+
     /// Has an entry be pending for a consumer from now on: its ID, when it was delivered last, and how often.
     ///
     /// # Errors
@@ -382,4 +394,44 @@ fn anchor_of(header: &PackedHeader, entries: u64) -> Anchor {
     anchor.set_last_id(header.last_id);
     anchor.set_max_deleted_id(header.max_deleted_id);
     anchor
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Store;
+    use crate::config::StoreConfig;
+    use crate::db::DbId;
+
+    use super::super::items::{self, ConsumerFields, HEADER_BYTES, ItemHeader, ItemKind};
+    use super::*;
+
+    #[test]
+    fn a_consumer_of_an_older_program_has_one_time_until_it_is_given_something() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut stream = open_mut(&mut store, DbId(0), b"s").unwrap();
+        stream.create().unwrap();
+        stream.create_group(b"g", StreamId::MIN, None).unwrap();
+        let group = stream.view().unwrap().group(b"g").unwrap().unwrap();
+        let consumer = stream.create_consumer(&group, b"name", 5).unwrap();
+        assert_eq!(consumer.active_ms, None);
+        // Such a program wrote neither the mark nor what follows the name.
+        let head = stream.value.table().unwrap();
+        let bytes = HEADER_BYTES + size_of::<ConsumerFields>() + 4;
+        let shorten = |heap: &mut crate::heap::Heap, head: &mut crate::table::TableHead| {
+            heap.arena.get_mut::<ItemHeader>(consumer.item)?.kind = ItemKind::Consumer as u32;
+            items::resize(heap, head, consumer.item, bytes, bytes).map(|_| ((), false))
+        };
+        stream.value.change_table_if(head, shorten).unwrap();
+        let look = |stream: &StreamMut<'_>| stream.view().unwrap().consumer(&group, b"name").unwrap().unwrap();
+        let old = look(&stream);
+        assert_eq!((old.seen_ms, old.active_ms, &*old.name), (5, Some(5), &b"name"[..]));
+        stream.touch_consumer(&old, 7).unwrap();
+        let old = look(&stream);
+        stream.note_activity(old, 8).unwrap();
+        stream.touch_consumer(&look(&stream), 9).unwrap();
+        let timed = look(&stream);
+        assert_eq!((timed.seen_ms, timed.active_ms, &*timed.name), (9, Some(8), &b"name"[..]));
+        drop(stream);
+        store.check_value(DbId(0), b"s").unwrap();
+    }
 }

@@ -41,6 +41,8 @@ pub struct StreamConsumer {
     pub name: Box<[u8]>,
     /// When it has asked for something last.
     pub seen_ms: i64,
+    /// When it was last given an entry; `None` if it never was.
+    pub active_ms: Option<i64>,
     /// Entries that were delivered to it and not acknowledged.
     pub pending: u64,
 }
@@ -108,7 +110,8 @@ pub(super) fn read_consumer(arena: &Arena, item: Handle) -> Result<StreamConsume
     let fields: ConsumerFields = items::fields(arena, item)?;
     let space = arena.get::<ItemHeader>(item)?.word;
     let name = items::name(arena, item)?.into();
-    Ok(StreamConsumer { item, space, name, seen_ms: fields.seen_ms, pending: fields.pending })
+    let active_ms = items::active_ms(arena, item)?;
+    Ok(StreamConsumer { item, space, name, seen_ms: fields.seen_ms, active_ms, pending: fields.pending })
 }
 
 /// The item of a group or a consumer that the index lists.
@@ -236,6 +239,11 @@ impl Parts<'_> {
     pub(super) fn touch_consumer(&mut self, consumer: &StreamConsumer, seen_ms: i64) -> Result<()> {
         self.consumer_fields(consumer.item)?.seen_ms = seen_ms;
         Ok(())
+    }
+
+    /// Notes when a consumer was given an entry.
+    pub(super) fn note_activity(&mut self, consumer: &StreamConsumer, active_ms: i64) -> Result<()> {
+        items::set_active_ms(self.heap, self.head, consumer.item, active_ms)
     }
 
     /// Has an entry be pending for a consumer.

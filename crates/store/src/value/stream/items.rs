@@ -6,7 +6,8 @@
 //! block     0  number u32 · kind · bytes u32 · 0 u32;  16  entries, see `block`
 //! node      0  number u32 · kind and level · slots in use u32 · 0 u32;  16  slots, see `index`
 //! group     0  number u32 · kind · space u32 · length of the name u32;  16  `GroupFields`, the name
-//! consumer  0  number u32 · kind · space u32 · length of the name u32;  16  `ConsumerFields`, the name
+//! consumer  0  number u32 · kind, and whether it is timed · space u32 · length of the name u32;  16  `ConsumerFields`, the name, and
+//!           behind it of a timed one its active time i64
 //! ```
 //!
 //! A number is a hash by the store's secret seed, of how many items were numbered before, or of the names of a group and a consumer:
@@ -41,6 +42,12 @@ pub(super) enum ItemKind {
     Group = 4,
     Consumer = 5,
 }
+
+/// Beside the kind of a consumer: the time at which it was last given something follows its name. Older programs made consumers without
+/// it, and read past it.
+pub(super) const TIMED: u32 = 1 << 8;
+/// The active time of a consumer that was never given anything.
+const NEVER: i64 = -1;
 
 /// The first bytes of every item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -127,6 +134,7 @@ pub(super) struct ConsumerFields {
     pub(super) group: u64,
 }
 
+const TIME_BYTES: usize = size_of::<i64>();
 const GROUP_BYTES: usize = HEADER_BYTES + size_of::<GroupFields>();
 const CONSUMER_BYTES: usize = HEADER_BYTES + size_of::<ConsumerFields>();
 
@@ -299,12 +307,37 @@ pub(super) fn add_named(
     name: &[u8],
 ) -> Result<Handle> {
     let start = named_bytes(kind);
-    let header = ItemHeader { kind: kind as u32, name_len: name.len() as u32, ..header };
-    add(heap, head, header.number, start + name.len(), |bytes| {
+    let (timed, end) = if kind == ItemKind::Consumer { (TIMED, TIME_BYTES) } else { (0, 0) };
+    let header = ItemHeader { kind: kind as u32 | timed, name_len: name.len() as u32, ..header };
+    add(heap, head, header.number, start + name.len() + end, |bytes| {
         bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         bytes[HEADER_BYTES..start].copy_from_slice(fields);
-        bytes[start..].copy_from_slice(name);
+        bytes[start..][..name.len()].copy_from_slice(name);
+        bytes[start + name.len()..].copy_from_slice(&NEVER.to_le_bytes()[..end]);
     })
+}
+
+/// When a consumer was last given something; `None` if it never was. One that an older program made has one time, when it last asked.
+pub(super) fn active_ms(arena: &Arena, consumer: Handle) -> Result<Option<i64>> {
+    let header = arena.get::<ItemHeader>(consumer)?;
+    if header.kind & TIMED == 0 {
+        return Ok(Some(fields::<ConsumerFields>(arena, consumer)?.seen_ms));
+    }
+    let bytes = arena.bytes(consumer, CONSUMER_BYTES + header.name_len as usize, TIME_BYTES)?;
+    let time_ms = <[u8; TIME_BYTES]>::try_from(bytes).map_or(NEVER, i64::from_le_bytes);
+    Ok(Some(time_ms).filter(|&time_ms| time_ms != NEVER))
+}
+
+/// Notes when a consumer was last given something. One that an older program made moves to a larger object first.
+pub(super) fn set_active_ms(heap: &mut Heap, head: &mut TableHead, consumer: Handle, time_ms: i64) -> Result<()> {
+    let header = *heap.arena.get::<ItemHeader>(consumer)?;
+    let (mut item, end) = (consumer, CONSUMER_BYTES + header.name_len as usize);
+    if header.kind & TIMED == 0 {
+        item = resize(heap, head, consumer, end, end + TIME_BYTES)?;
+        heap.arena.get_mut::<ItemHeader>(item)?.kind |= TIMED;
+    }
+    heap.arena.bytes_mut(item, end, TIME_BYTES)?.copy_from_slice(&time_ms.to_le_bytes());
+    Ok(())
 }
 
 /// The bytes of a block.
