@@ -131,8 +131,8 @@ fn consumers_tell_when_they_have_asked_and_when_they_were_given_something() {
         let full = admin.call("XINFO STREAM s FULL");
         let after = |value: &Value, name: &str| {
             let items = value.items();
-            let at = items.iter().position(|item| item.text() == name).unwrap();
-            items[at + 1].clone()
+            let at = items.iter().step_by(2).position(|item| item.text() == name).unwrap();
+            items[2 * at + 1].clone()
         };
         let consumer = after(&after(&full, "groups").items()[0], "consumers").items()[0].clone();
         ["seen-time", "active-time"].map(|name| after(&consumer, name).text().parse::<i64>().unwrap())
