@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import harness
-from _generate import BRIEF_MS, KEYS, Generator
+from _generate import BRIEF_MS, KEYS, Generator, consumers_of
 from _pair import Connection, Redis, play
 
 SERVERS = None
@@ -165,13 +165,16 @@ def notifications(options):
     listeners = [Connection(server.port) for server in SERVERS]
     for admin, listener in zip(admins, listeners):
         admin.call("FLUSHALL")
-        admin.call("CONFIG", "SET", "notify-keyspace-events", "KEA")
+        admin.call("CONFIG", "SET", "notify-keyspace-events", "KEAn")
         listener.call("PSUBSCRIBE", "__key*", "end")
         listener.reply()
-    counted, done = 0, []
+    counted, done, commands = 0, [], []
     for _ in range(steps):
         generator.brief = False
-        words = generator.command()
+        if not commands:
+            words = generator.command()
+            commands = [*consumers_of(words), words]
+        words = commands.pop(0)
         if not words or bytes(words[0]).upper() in UNEQUAL:
             continue
         if b"FAIL" in words:

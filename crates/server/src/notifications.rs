@@ -9,7 +9,7 @@ use quire_store::{KeyEvent, KeyFate, Store};
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::event_classes::{
-    EVICTED, EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, SET, STREAM, STRING, ZSET,
+    EVICTED, EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, NEW, SET, STREAM, STRING, ZSET,
 };
 use crate::invalidation;
 use crate::registry::Command;
@@ -254,8 +254,28 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
             Some(By(name)) => told.extend(name(ctx.args, &events)),
             Some(Untold) | None => {}
         }
+        if ctx.server.config.notify_keyspace_events.bits() & NEW != 0 {
+            tell_new(command.name, &mut told, &events);
+        }
     }
     send_all(ctx.server, &told, &events);
+}
+
+/// Has keys that are new be told as that, before what has made them.
+fn tell_new(command: &str, told: &mut Vec<Told>, events: &[KeyEvent]) {
+    // In Redis these delete what they replace.
+    let replaces = matches!(command, "rename" | "renamenx" | "copy" | "restore");
+    let moves = matches!(command, "rename" | "renamenx" | "move");
+    for (index, event) in events.iter().enumerate() {
+        if event.fate != KeyFate::Changed || !(event.is_new || replaces) {
+            continue;
+        }
+        let first = told.iter().position(|one| one.2 == index && one.0 != EXPIRED);
+        if let Some(first) = first {
+            // Where a key is told to have left, that it has come was told before.
+            told.insert(if moves { 0 } else { first }, (NEW, "new", index));
+        }
+    }
 }
 
 /// Tells which keys have expired or were evicted with no command running.

@@ -148,6 +148,52 @@ fn what_each_command_does_has_the_name_that_redis_gives_it() {
 }
 
 #[test]
+fn new_keys_are_told_before_what_has_made_them_if_that_is_asked_for() {
+    let server = start(&[("notify-keyspace-events", "EAn")]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    for (line, events) in [
+        ("SET a 1", "new a,set a"),
+        ("SET a 2", "set a"),
+        ("MSET a 1 b 1 c 1", "set a,new b,set b,new c,set c"),
+        ("INCR n", "new n,incrby n"),
+        ("APPEND t x", "new t,append t"),
+        ("HSET h f v", "new h,hset h"),
+        ("HSET h g v", "hset h"),
+        ("SADD s 1 2", "new s,sadd s"),
+        ("SMOVE s s2 1", "srem s,new s2,sadd s2"),
+        ("RPUSH l 1 2", "new l,rpush l"),
+        ("LMOVE l l2 LEFT LEFT", "new l2,lpush l2,lpop l"),
+        ("ZADD z 1 a", "new z,zadd z"),
+        ("XADD x MAXLEN 1 1-1 a 1", "new x,xadd x"),
+        ("XGROUP CREATE x2 g $ MKSTREAM", "new x2,xgroup-create x2"),
+        ("PFADD p a", "new p,pfadd p"),
+        ("GEOADD geo 1 1 a", "new geo,zadd geo"),
+        ("SETBIT bits 3 1", "new bits,setbit bits"),
+        ("BITOP NOT bits2 bits", "new bits2,set bits2"),
+        ("SUNIONSTORE s3 s", "new s3,sunionstore s3"),
+        ("SUNIONSTORE s3 s s2", "sunionstore s3"),
+        ("ZUNIONSTORE z2 1 z", "new z2,zunionstore z2"),
+        ("SORT l STORE l3", "new l3,sortstore l3"),
+        ("COPY a copy", "new copy,copy_to copy"),
+        ("COPY b copy REPLACE", "new copy,copy_to copy"),
+        ("RENAME a renamed", "new renamed,rename_from a,rename_to renamed"),
+        ("RENAME b renamed", "new renamed,rename_from b,rename_to renamed"),
+        ("DEL renamed", "del renamed"),
+        ("GET renamed", ""),
+    ] {
+        let reply = client.call(line);
+        assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}");
+        assert_eq!(told(&mut listener, &mut client).join(","), events, "{line}");
+    }
+    client.call("MOVE c 3");
+    let messages = told(&mut listener, &mut client);
+    assert_eq!(messages, ["__keyevent@3__:new c", "move_from c", "__keyevent@3__:move_to c"]);
+    client.call("CONFIG SET notify-keyspace-events EA");
+    client.call("SET later 1");
+    assert_eq!(told(&mut listener, &mut client), ["set later"]);
+}
+
+#[test]
 fn keys_that_expire_are_told_with_and_without_a_command_that_meets_them() {
     let server = start(&[]);
     let (mut listener, mut client) = (listener(&server), server.client());

@@ -18,6 +18,8 @@ pub(crate) struct Events {
     pub(crate) watchers: Watchers,
     /// What has happened since it was last taken, if it is to be noted.
     noted: Option<Vec<KeyEvent>>,
+    /// Keys that came to be and of which nothing was noted since: one, or two while a value is made aside.
+    made: Vec<KeyName>,
 }
 
 /// What became of a key.
@@ -42,6 +44,8 @@ pub struct KeyEvent {
     pub key: Box<[u8]>,
     /// What became of it.
     pub fate: KeyFate,
+    /// It is the first of a key that was not there.
+    pub is_new: bool,
 }
 
 impl Events {
@@ -67,14 +71,30 @@ impl Events {
     /// Notes it without telling a watcher.
     pub(crate) fn note(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
         if let Some(noted) = &mut self.noted {
-            noted.push(KeyEvent { db, key: key.into(), fate });
+            let made = self.made.iter().position(|made| made.0 == db && *made.1 == *key);
+            if let Some(at) = made {
+                self.made.swap_remove(at);
+            }
+            noted.push(KeyEvent { db, key: key.into(), fate, is_new: made.is_some() });
         }
+    }
+
+    /// A key came to be, of which an event will tell.
+    #[inline]
+    pub(crate) fn note_made(&mut self, db: DbId, key: &[u8]) {
+        let Some(noted) = &self.noted else { return };
+        if noted.is_empty() {
+            // What a command made that failed.
+            self.made.clear();
+        }
+        self.made.push((db, key.into()));
     }
 
     /// Says whether what happens is noted; what was noted so far is forgotten when it is no longer.
     pub(crate) fn set_noting(&mut self, noting: bool) {
         if noting != self.noted.is_some() {
             self.noted = noting.then(Vec::new);
+            self.made.clear();
         }
     }
 
@@ -86,6 +106,7 @@ impl Events {
 
     /// What was noted since the last call, in its order.
     pub(crate) fn take_noted(&mut self) -> Vec<KeyEvent> {
+        self.made.clear();
         self.noted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }

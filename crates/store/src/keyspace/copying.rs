@@ -336,8 +336,9 @@ impl Keyspace {
             free_entry(&mut self.heap, new, self.ops)?;
             return Err(error);
         }
-        if let Some(old) = place.old {
-            self.delete_entry(place.db, old)?;
+        match place.old {
+            Some(old) => self.delete_entry(place.db, old)?,
+            None => self.events.note_made(place.db, place.key),
         }
         self.changed(place.db, place.key, true, 1);
         Ok(())

@@ -53,6 +53,7 @@ pub(super) fn create(keyspace: &mut Keyspace, db: DbId, key: &[u8], hash: Hash, 
         discard(keyspace, &entry)?;
         return Err(error);
     }
+    keyspace.events.note_made(db, key);
     Ok(entry)
 }
 
@@ -250,6 +251,7 @@ pub(super) fn create_around(
         discard(keyspace, &shell)?;
         return Err(error);
     }
+    keyspace.events.note_made(db, key);
     Ok(entry)
 }
 

@@ -169,8 +169,9 @@ impl Keyspace {
             self.free_shell(&new)?;
             return Err(error);
         }
-        if let Some(target) = target {
-            self.delete_entry(db, target)?;
+        match target {
+            Some(target) => self.delete_entry(db, target)?,
+            None => self.events.note_made(db, to),
         }
         self.unlink(index, entry)?;
         self.free_shell(entry)?;
@@ -278,6 +279,7 @@ impl Keyspace {
         entries::link(self, to_index, &entry, hash)?;
         self.unlink(from_index, &entry)?;
         self.changed(db, key, false, 1);
+        self.events.note_made(to_db, key);
         self.events.emit(to_db, key, KeyFate::Changed);
         Ok(true)
     }
