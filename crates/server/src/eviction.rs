@@ -14,9 +14,9 @@ use quire_store::{Store, StoreError};
 use crate::config::Config;
 use crate::ctx::Ctx;
 use crate::eviction_state::RoomState;
-use crate::notifications;
 use crate::state::ServerState;
 use crate::table::WRITE;
+use crate::{invalidation, notifications};
 
 /// Objects that are freed between two looks at the memory.
 const RECLAIM_BUDGET: usize = 512;
@@ -53,7 +53,9 @@ fn lacks_room_still(ctx: &mut Ctx<'_>, flags: u32) -> bool {
         // The command waits, or is refused for another reason.
         return false;
     }
-    if make_room(ctx.store, ctx.server) != RoomState::Lacking {
+    let room = make_room(ctx.store, ctx.server);
+    invalidation::tell_before_reply(ctx);
+    if room != RoomState::Lacking {
         return false;
     }
     // A copy that was admitted isn't refused for the memory that it has taken itself; all other requests are.
@@ -121,6 +123,19 @@ pub fn look(store: &mut Store, server: &mut ServerState) {
         make_room(store, server);
     } else {
         server.steps.eviction.pause();
+    }
+}
+
+/// A turn of the loop ends: if its commands have made the data outgrow the limit, steps begin at once, so that clients hear of keys that go
+/// before what they ask for next.
+#[inline]
+pub fn notice(store: &Store, server: &mut ServerState) {
+    let limit_bytes = server.config.maxmemory.limit_bytes;
+    if limit_bytes > 0 && !server.steps.eviction.is_exceeded() && !server.steps.eviction.is_running() {
+        let used_bytes = server.memory_bytes(store);
+        if used_bytes > limit_bytes && server.config.maxmemory.policy.is_some() && !may_not_evict(server) {
+            server.steps.eviction.begin(used_bytes, limit_bytes);
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Tells clients that keep keys in caches of their own which of them are not valid any more, and remembers what they read.
 //!
 //! A client of RESP3 is sent pushes; another one names a client that is told in its place, which listens to a channel if it speaks RESP2.
-//! What concerns the client whose command is running follows its reply. Relies on `tracking` for who is to be told, on `key_spec` for the
+//! What concerns the client whose command is running follows its reply, but for keys that went to make room for the command. Relies on `tracking` for who is to be told, on `key_spec` for the
 //! keys of a request, on the store for what has changed, and on the clients' outputs, which are bounded.
 
 use std::collections::BTreeMap;
 
 use quire_store::{KeyEvent, KeyFate};
 
-use crate::client::Client;
+use crate::client::{Client, ReplyMode};
 use crate::ctx::Ctx;
 use crate::invalid_keys::InvalidKeys;
 use crate::pubsub::PushMessage;
@@ -149,6 +149,16 @@ pub fn tell_running(ctx: &mut Ctx<'_>) {
     let running = Receiver::of(ctx.client);
     for (id, keys) in ctx.server.clients.take_told_later() {
         tell(ctx.server, Some(running), id, &keys);
+    }
+}
+
+/// Keys went before the client's command runs: it is told ahead of the reply, which may show one of them as it is then. Within a transaction
+/// or a script, or without a reply, it hears of them with all else.
+pub fn tell_before_reply(ctx: &mut Ctx<'_>) {
+    let begins = !ctx.client.in_exec && !ctx.server.scripts.is_running();
+    if begins && ctx.server.clients.has_own_messages() && ctx.client.options.reply_mode == ReplyMode::On {
+        tell_running(ctx);
+        ctx.take_own_messages();
     }
 }
 

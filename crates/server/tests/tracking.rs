@@ -262,6 +262,35 @@ fn keys_that_are_evicted_are_told() {
 }
 
 #[test]
+fn keys_that_go_to_make_room_for_a_command_are_told_before_its_reply() {
+    let server = start(&[("maxmemory-policy", "allkeys-random"), ("maxmemory-eviction-tenacity", "100")]);
+    let (mut reader, mut admin) = (tracking(&server, ""), server.client());
+    reader.call("SET a 1");
+    reader.call("GET a");
+    // No room is made between commands.
+    admin.call("DEBUG PAUSE-CRON 1");
+    admin.call("CONFIG SET maxmemory 1");
+    reader.send(request("SET b 1"));
+    assert_eq!(reader.reply(), invalid(&["a"]));
+    assert!(matches!(reader.reply(), Value::Error(_)), "nothing is left to go");
+}
+
+#[test]
+fn keys_that_go_after_a_command_are_told_before_the_reply_to_the_next() {
+    let server = start(&[("maxmemory-policy", "volatile-random"), ("maxmemory-eviction-tenacity", "100")]);
+    let (mut reader, mut admin) = (tracking(&server, ""), server.client());
+    reader.call("SETEX volatile 10000 x");
+    reader.call("GET volatile");
+    let info = admin.text("INFO memory");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse::<u64>().unwrap();
+    admin.call(&format!("CONFIG SET maxmemory {}", used + 100 * 1024));
+    assert_eq!(reader.text("SETBIT large 1600000 0"), "0");
+    reader.send(request("GETBIT large 0"));
+    assert_eq!(reader.reply(), invalid(&["volatile"]));
+    assert_eq!(reader.reply().text(), "0");
+}
+
+#[test]
 fn scripts_and_transactions_have_their_keys_tracked() {
     let server = start(&[]);
     let (mut reader, mut writer) = (tracking(&server, ""), server.client());

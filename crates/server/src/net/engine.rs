@@ -13,11 +13,11 @@ use super::signals::Signals;
 use super::worker::Worker;
 use crate::blocked::WakeEvent;
 use crate::clients::Slot;
-use crate::invalidation;
 use crate::log_control;
 use crate::metrics::gather;
 use crate::persistence;
 use crate::state::{ServerState, Shutdown};
+use crate::{eviction, invalidation};
 
 /// Read at once from a socket.
 const SCRATCH_BYTES: usize = 256 * 1024;
@@ -225,6 +225,7 @@ impl Engine {
         self.wake_due();
         // The end of the last command is late enough, and saves a look at the clock.
         let now = self.worker.state.clock.command_start;
+        eviction::notice(&self.worker.store, &mut self.worker.state);
         if now >= self.next_tick {
             self.tick(now);
         } else if self.wants_step() {
