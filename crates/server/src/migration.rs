@@ -5,6 +5,7 @@
 //! acknowledged. Neither a reply nor a part of what is sent takes longer than the client has said, so that a thread ends.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ impl MigrationJob {
 pub struct SentKey {
     /// The key.
     pub key: Vec<u8>,
-    /// Length and checksum of its payload.
+    /// Length and fingerprint of its payload.
     pub payload: (usize, u64),
     /// When it expires.
     pub expire_ms: Option<i64>,
@@ -137,6 +138,8 @@ pub struct Migrations {
     counts: Arc<JobCounts>,
     /// How many of those that have ended the loop has seen.
     seen: u64,
+    /// The key of fingerprints, which no client knows: the checksum that a payload ends in is easily made that of another one.
+    fingerprints: RandomState,
 }
 
 fn words_of(args: Args<'_>) -> Vec<Vec<u8>> {
@@ -195,6 +198,11 @@ impl Migrations {
     /// Forgets the job of a client: what asks for it was refused meanwhile, so that what has become of it is not used any more.
     pub fn forget(&mut self, client: u64) {
         self.by_client.remove(&client);
+    }
+
+    /// What tells a payload from any other of its length.
+    pub fn fingerprint(&self, payload: &[u8]) -> u64 {
+        self.fingerprints.hash_one(payload)
     }
 
     /// Memory of what is on its way.

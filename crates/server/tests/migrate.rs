@@ -123,6 +123,39 @@ fn other_clients_are_served_meanwhile_and_a_key_that_they_change_stays() {
 }
 
 #[test]
+fn a_value_of_the_same_checksum_is_another_one() {
+    let source = start(&[]);
+    let mut here = source.client();
+    // What may be added to a value without a change of the checksum: its polynomial, the highest power first.
+    let same_checksum = (1_u128 | 0x95ac_9329_ac4b_c9b5 << 1).to_le_bytes();
+    let old = *b"AAAAAAAAA";
+    let new: Vec<u8> = old.iter().zip(same_checksum).map(|(old, same)| old ^ same).collect();
+    here.words(&[b"SET", b"k", &old]);
+    here.words(&[b"SET", b"other", &new]);
+    let [first, second] = [b"k".as_slice(), b"other"].map(|key| match here.words(&[b"DUMP", key]) {
+        Value::Bulk(payload) => payload,
+        other => panic!("{other:?}"),
+    });
+    assert!(first != second && first[first.len() - 8..] == second[second.len() - 8..], "{first:?} {second:?}");
+    let changed = while_it_waits(&source, |other| assert_eq!(other.words(&[b"SET", b"k", &new]).text(), "OK"));
+    assert!(changed.starts_with("ERR a key was changed while it was moved"), "{changed}");
+    assert_eq!(here.words(&[b"GET", b"k"]), Value::Bulk(new));
+}
+
+#[test]
+fn a_key_that_is_deleted_and_made_anew_meanwhile_stays() {
+    let source = start(&[]);
+    let mut here = source.client();
+    here.text("RPUSH k a b");
+    let changed = while_it_waits(&source, |other| {
+        other.call("DEL k");
+        other.call("SADD k a b");
+    });
+    assert!(changed.starts_with("ERR a key was changed while it was moved"), "{changed}");
+    assert_eq!(here.text("TYPE k"), "set");
+}
+
+#[test]
 fn keys_that_have_moved_are_gone_after_a_restart_and_in_a_transaction_it_is_done_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let settings = [("appendonly", "yes"), ("appendfsync", "no")];

@@ -167,9 +167,8 @@ fn payload_of(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Option<(Vec<u8>, SentKey)
     let mut writer = PayloadWriter::new(kind_of(kind));
     encode_value(ctx.store, db, key, kind, writer.encoder())?;
     let payload = writer.finish();
-    // It ends in its checksum.
-    let checksum = payload.iter().rev().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let sent = SentKey { key: key.to_vec(), payload: (payload.len(), checksum), expire_ms };
+    let fingerprint = ctx.server.blocked.migrations.fingerprint(&payload);
+    let sent = SentKey { key: key.to_vec(), payload: (payload.len(), fingerprint), expire_ms };
     Ok(Some((payload, sent)))
 }
 

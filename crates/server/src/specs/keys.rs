@@ -116,8 +116,9 @@ pub static SPECS: &[CommandSpec] = &[
     .key_uses_by(key_uses::of_migrate)
     .summary("Moves keys to another server.")
     .differs(
-        "Other clients are served meanwhile, except in a transaction or a script. A key that is changed meanwhile stays, which is an \
-         error; one whose client has left by the end stays, too. Connections are not kept, and there is no TLS.",
+        "Other clients are served meanwhile, except in a transaction or a script. A key that is changed, or made anew, meanwhile \
+         stays, which is an error, while the target has what it was; one that is deleted meanwhile is gone here, and the target has it, as if it \
+         were deleted after it has moved. One whose client has left by the end stays, too. Connections are not kept, and there is no TLS.",
     )
     .args(MIGRATE_ARGS)
     .tips(RANDOM),
