@@ -4,7 +4,7 @@ is there is a beginning of what was sent, nothing twice.
 Each round restarts the server on what the round before left, compares, then has clients write while images come and go,
 and kills the server at a random instant, sometimes while it starts. With `always` every reply is an acknowledgement; with
 `everysec` WAITAOF is, and what was written long before the end. While the log is switched off and on again all the time, what WAITAOF
-has once said to be durable is there after the kill.
+has once said to be durable is there after the kill. Libraries of functions are held to the same.
 """
 
 import os
@@ -261,6 +261,97 @@ def kill_9_while_the_log_goes_on_and_off(options):
     return f"{options.switches} rounds, {switched} times off and on, {asked} writes said to be durable, seed {options.seed}"
 
 
+LIBRARIES = 4
+
+
+def library(index, number):
+    return b"#!lua name=lib%d\nredis.register_function('f%d', function() return %d end)" % (index, index, number)
+
+
+def change_of_functions(dice, number, before):
+    """A change of the libraries, which are a number each or none, and what they are after it."""
+    index, kind = dice.randrange(LIBRARIES), dice.random()
+    if kind < 0.1:
+        return ("FUNCTION", "FLUSH"), (None,) * LIBRARIES
+    kept = [None if kind < 0.3 else number if at == index else known for at, known in enumerate(before)]
+    if kind >= 0.3:
+        return ("FUNCTION", "LOAD", "REPLACE", library(index, number)), tuple(kept)
+    there = [at for at, known in enumerate(before) if known is not None]
+    if not there:
+        return change_of_functions(dice, number, before)
+    gone = dice.choice(there)
+    return ("FUNCTION", "DELETE", f"lib{gone}"), tuple(None if at == gone else known for at, known in enumerate(before))
+
+
+def functions_of(connection):
+    """What each function of the libraries says, as after a change."""
+    found = []
+    for index in range(LIBRARIES):
+        connection.send(connection.encode("FCALL", f"f{index}", 0))
+        answer = connection.reply()
+        found.append(None if isinstance(answer, harness.ReplyError) else answer)
+    return tuple(found)
+
+
+class Librarian(threading.Thread):
+    """One client that loads, replaces and deletes libraries; it keeps what they are after each change."""
+
+    def __init__(self, port, first, found, always, seed):
+        super().__init__()
+        self.connection, self.number, self.states = harness.Raw(port), first, [found]
+        self.always, self.dice = always, random.Random(seed)
+        # The change that must be there, by its place in the states.
+        self.acknowledged = 0
+        self.wrong = None
+
+    def run(self):
+        try:
+            while True:
+                self.number += 1
+                words, after = change_of_functions(self.dice, self.number, self.states[-1])
+                self.states.append(after)
+                self.connection.call(*words)
+                if self.always:
+                    self.acknowledged = len(self.states) - 1
+                elif self.dice.random() < 0.1:
+                    assert self.connection.call("WAITAOF", 1, 0, 0) == [1, 0]
+                    self.acknowledged = len(self.states) - 1
+        except (ConnectionError, OSError, ValueError):
+            pass  # The server was killed: that is the test.
+        except Exception as error:
+            self.wrong = error
+
+
+def kill_9_while_functions_change(options):
+    """Every library is as some change has left it that is none before the last which must be there."""
+    dice = random.Random(options.seed)
+    states, changes, number = [(None,) * LIBRARIES], 0, 0
+    with harness.scratch() as directory:
+        for index in range(options.rounds + 1):
+            fsync = "everysec" if index % 3 == 2 else "always"
+            with start(options, directory, fsync) as server:
+                connection = server.ready()
+                found = functions_of(connection)
+                assert found in states, f"round {index}: {found} is none of {states}"
+                # What was found is to be there next time, too.
+                assert connection.call("WAITAOF", 1, 0, 0) == [1, 0]
+                librarian = Librarian(server.port, number, found, fsync == "always", dice.random())
+                librarian.start()
+                end = time.monotonic() + dice.uniform(0.05, options.seconds)
+                while time.monotonic() < end:
+                    time.sleep(dice.uniform(0.0, options.seconds / 4))
+                    if dice.random() < 0.5:
+                        connection.send(connection.encode(dice.choice(["BGREWRITEAOF", "BGSAVE"])))
+                        connection.reply()
+                server.kill9()
+                librarian.join(30)
+                assert librarian.wrong is None, librarian.wrong
+                states, number = librarian.states[librarian.acknowledged :], librarian.number
+                changes += len(librarian.states) - 1
+            verify(options, directory)
+    return f"{options.rounds + 1} rounds, {changes} changes of libraries, seed {options.seed}"
+
+
 def more_arguments(parser):
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--switches", type=int, default=5, help="rounds in which the log goes on and off")
@@ -269,4 +360,4 @@ def more_arguments(parser):
 
 
 if __name__ == "__main__":
-    harness.run([kill_9_with_a_log, kill_9_while_the_log_goes_on_and_off], harness.arguments(__doc__, more_arguments))
+    harness.run([kill_9_with_a_log, kill_9_while_the_log_goes_on_and_off, kill_9_while_functions_change], harness.arguments(__doc__, more_arguments))
