@@ -229,7 +229,7 @@ impl Arena {
                 self.give_run(page, descriptor.len)?;
                 descriptor.len as usize * PAGE_SIZE
             }
-            (page, _) => self.give_slot(page, offset)?,
+            (page, slab) => self.give_slot(page, slab, offset)?,
         };
         let superblock = self.superblock_mut();
         superblock.allocated_bytes = superblock.allocated_bytes.saturating_sub(freed as u64);
@@ -237,7 +237,7 @@ impl Arena {
         Ok(())
     }
 
-    /// First page and descriptor of the slab or large object that `handle` lies in.
+    /// First page and descriptor, checked, of the slab or large object that `handle` lies in.
     fn owner(&self, handle: Handle) -> Result<(u32, PageDescriptor), ArenaError> {
         let bad = ArenaError::BadHandle { handle, offset: 0, len: 1 };
         let page = (handle.offset() / PAGE_SIZE) as u32;
@@ -252,7 +252,7 @@ impl Arena {
                     handle.offset().is_multiple_of(PAGE_SIZE) && descriptor.len > 0 && end <= u64::from(CHUNK_PAGES);
                 if sound { Ok((page, descriptor)) } else { Err(bad) }
             }
-            SLAB_HEAD => Ok((page, descriptor)),
+            SLAB_HEAD => Ok((page, self.slab(page)?)),
             SLAB_BODY if u32::from(descriptor.used) <= page % CHUNK_PAGES => {
                 let head = page - u32::from(descriptor.used);
                 Ok((head, self.slab(head)?))
@@ -266,11 +266,11 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::BadHandle`] if no object lies there.
     pub fn usable_size(&self, handle: Handle) -> Result<usize, ArenaError> {
-        let (page, descriptor) = self.owner(handle)?;
+        let (_, descriptor) = self.owner(handle)?;
         if descriptor.kind == LARGE {
             return Ok(descriptor.len as usize * PAGE_SIZE);
         }
-        Ok(SizeClass(self.slab(page)?.class).size())
+        Ok(SizeClass(descriptor.class).size())
     }
 
     /// Bytes that [`Arena::alloc`] of `bytes` takes.

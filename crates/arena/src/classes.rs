@@ -48,7 +48,7 @@ impl SizeClass {
     /// Slots of a slab.
     #[inline]
     pub(crate) const fn slots(self) -> usize {
-        self.pages() * PAGE_SIZE / self.size()
+        SLOTS[self.0 as usize] as usize
     }
 }
 
@@ -75,6 +75,17 @@ const SLAB_PAGES: [u8; CLASSES] = {
             pages += 1;
         }
         table[class] = best as u8;
+        class += 1;
+    }
+    table
+};
+
+/// Slots of a slab of each class: a table, since each allocation asks for it and a division takes long.
+const SLOTS: [u16; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        table[class] = (SLAB_PAGES[class] as usize * PAGE_SIZE / SizeClass(class as u8).size()) as u16;
         class += 1;
     }
     table

@@ -49,9 +49,13 @@ impl Arena {
         slot_offset(page, class, slot).map(Handle::at)
     }
 
-    /// Frees the slot at `offset` of the slab that starts at `page`; returns its bytes.
-    pub(crate) fn give_slot(&mut self, page: u32, offset: usize) -> Result<usize, ArenaError> {
-        let mut slab = self.slab(page)?;
+    /// Frees the slot at `offset` of the slab that starts at `page` and has this checked descriptor; returns its bytes.
+    pub(crate) fn give_slot(
+        &mut self,
+        page: u32,
+        mut slab: PageDescriptor,
+        offset: usize,
+    ) -> Result<usize, ArenaError> {
         let class = SizeClass(slab.class);
         let within = offset - page as usize * PAGE_SIZE;
         let (slot, rest) = (within / class.size(), within % class.size());
@@ -76,6 +80,7 @@ impl Arena {
     }
 
     /// The descriptor of a slab's first page, checked.
+    #[inline]
     pub(crate) fn slab(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
         let slab = *self.descriptor(page)?;
         let sound = slab.kind == SLAB_HEAD && usize::from(slab.class) < CLASSES;
