@@ -299,7 +299,13 @@ impl Node {
     /// The child at a slot, which is one level below.
     #[inline]
     pub(super) fn child(&self, arena: &Arena, at: usize) -> Result<Node> {
-        let child = Node::read(arena, self.slot(arena, at)?.child)?;
+        // The handle alone: a way down needs no more of the slot.
+        if at >= self.used || self.level == 0 {
+            return Err(damaged());
+        }
+        let low = arena.slice::<u32>(self.handle, self.words_at(CHILDREN) + at * WORD_BYTES, 1)?[0];
+        let high = high_in(self.highs(arena)?, at * handles(self.level) + 1);
+        let child = Node::read(arena, Handle::from_parts(low, high))?;
         if child.level + 1 == self.level { Ok(child) } else { Err(damaged()) }
     }
 
@@ -366,6 +372,14 @@ impl Node {
                 .enumerate()
                 .for_each(|(which, &high)| set_high_in(bytes, at * handles + which, high));
         }
+        Ok(())
+    }
+
+    /// Counts one member more below a child.
+    pub(super) fn count_one_more(&self, arena: &mut Arena, at: usize) -> Result<()> {
+        self.check_fits(arena)?;
+        let count = self.counts(arena)?.get(at).and_then(|count| count.checked_add(1)).ok_or_else(damaged)?;
+        arena.slice_mut::<u32>(self.handle, self.words_at(COUNTS) + at * WORD_BYTES, 1)?[0] = count;
         Ok(())
     }
 

@@ -297,12 +297,11 @@ impl Tree<'_> {
     fn count_above(&mut self, path: &Path, index: usize, first: Option<Slot>) -> Result<()> {
         let mut first = first;
         for Step { node, at } in path.steps[..index].iter().rev() {
-            let mut slot = node.slot(&self.heap.arena, *at)?;
-            slot.elements = slot.elements.checked_add(1).ok_or_else(damaged)?;
+            node.count_one_more(&mut self.heap.arena, *at)?;
             if let Some(first) = first {
-                (slot.score, slot.member) = (first.score, first.member);
+                let slot = node.slot(&self.heap.arena, *at)?;
+                node.set_slot(&mut self.heap.arena, *at, Slot { score: first.score, member: first.member, ..slot })?;
             }
-            node.set_slot(&mut self.heap.arena, *at, slot)?;
             first = first.filter(|_| *at == 0);
         }
         Ok(())
