@@ -63,15 +63,15 @@ impl AddOptions {
     fn parse(args: Args<'_>, increments: bool) -> Result<Self, CmdError> {
         let mut options = Self { increments, first: 2, ..Self::default() };
         while let Some(word) = args.get(options.first) {
-            let flag = match word.to_ascii_uppercase().as_slice() {
-                b"NX" => &mut options.only_new,
-                b"XX" => &mut options.only_existing,
-                b"GT" => &mut options.only_greater,
-                b"LT" => &mut options.only_less,
-                b"CH" => &mut options.counts_changed,
-                b"INCR" => &mut options.increments,
-                _ => break,
-            };
+            let flags: [(&[u8], &mut bool); 6] = [
+                (b"NX", &mut options.only_new),
+                (b"XX", &mut options.only_existing),
+                (b"GT", &mut options.only_greater),
+                (b"LT", &mut options.only_less),
+                (b"CH", &mut options.counts_changed),
+                (b"INCR", &mut options.increments),
+            ];
+            let Some((_, flag)) = flags.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name)) else { break };
             *flag = true;
             options.first += 1;
         }

@@ -103,7 +103,7 @@ impl Worker {
             let most = self.batch_limit(connection);
             let (parsed_to, error) = self.collect(input, done, most, connection);
             self.load_ahead(input, connection);
-            let whole_batch = self.run_batch(input, &mut done, began, connection);
+            let whole_batch = self.run_batch(input, &mut done, began + SHARE, connection);
             if !whole_batch {
                 // The requests that were not run are read again later, the incomplete one behind them too.
                 connection.partial = None;
@@ -188,11 +188,12 @@ impl Worker {
         }
     }
 
-    /// Runs the batch; false if it stopped before the end. `done` moves behind every request that was run.
-    fn run_batch(&mut self, input: &[u8], done: &mut usize, began: Instant, connection: &mut Connection) -> bool {
+    /// Runs the batch; false if it stopped before the end, at `share_end` at the latest. `done` moves behind every request
+    /// that was run.
+    fn run_batch(&mut self, input: &[u8], done: &mut usize, share_end: Instant, connection: &mut Connection) -> bool {
         for index in 0..self.batch.len() {
             let found = self.commands[index];
-            if let Some(reason) = self.must_wait(found, self.batch.args(index, input), began, connection)
+            if let Some(reason) = self.must_wait(found, self.batch.args(index, input), share_end, connection)
                 && let Some(blocked) = self.hold(reason, &connection.client)
             {
                 connection.client.blocked = Some(blocked);
@@ -266,7 +267,7 @@ impl Worker {
         &self,
         command: Option<CommandId>,
         args: Args<'_>,
-        began: Instant,
+        share_end: Instant,
         connection: &Connection,
     ) -> Option<BlockReason> {
         if self.state.clients.pause.is_some() && self.is_paused(command, args, connection) {
@@ -280,7 +281,7 @@ impl Worker {
         {
             // A client for which a copy is made has come this far before, and others wait for the copy's end.
             Some(BlockReason::Output)
-        } else if self.state.clock.command_start.saturating_duration_since(began) > SHARE
+        } else if self.state.clock.command_start > share_end
             || self.state.steps.eviction.is_crowded() && self.waits_for_room(command, args, connection)
         {
             Some(BlockReason::Turn)
