@@ -206,7 +206,12 @@ impl PoolConfig {
 
     /// Most pages that leases pin.
     pub(crate) fn lease_pages(&self) -> usize {
-        (self.budget_pages() * usize::from(self.lease_percent) / 100).max(1)
+        self.lease_pages_of(self.budget_pages())
+    }
+
+    /// Most pages that leases pin once the budget has `pages`. No more than at first: that many spare frames each map has.
+    pub(crate) fn lease_pages_of(&self, pages: usize) -> usize {
+        (self.budget_pages().min(pages) * usize::from(self.lease_percent) / 100).max(1)
     }
 
     /// Pages that fit the budget.

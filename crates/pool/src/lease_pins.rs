@@ -26,6 +26,17 @@ impl LeasePins {
         Self { free: CreditPool::new(total, cores), ended: EventCount::default(), waiting: AtomicU32::new(0) }
     }
 
+    /// Lets leases pin `pages` from now on. What leases pin beyond that stays allowed until the next call after they have ended.
+    pub(crate) fn resize(&self, pages: usize) {
+        let total = self.total();
+        if pages > total {
+            self.free.grow(pages - total);
+            self.note_end();
+        } else {
+            self.free.shrink(total - pages);
+        }
+    }
+
     /// Most pages that may be pinned.
     pub(crate) fn total(&self) -> usize {
         self.free.total()

@@ -80,8 +80,9 @@ impl Pool {
         reclaim::evict(&self.shared, pages)
     }
 
-    /// Gives the pool another budget, as far as pages can be evicted for that at once: those that are dirty, or held by guards, stay. Returns
-    /// the budget's bytes then. Address space, shards and limits of leases stay as they were made.
+    /// Gives the pool another budget, as far as pages can be evicted for that at once: those that are dirty, or held by guards or leases, stay. Returns
+    /// the budget's bytes then. Leases may pin their part of the new budget, and never more than of the one that the pool was made with. Address
+    /// space and shards stay as they were made.
     ///
     /// # Errors
     /// [`PoolError::Config`]: fewer than four pages, or a budget that both tiers share.

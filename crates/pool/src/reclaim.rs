@@ -165,7 +165,10 @@ pub(crate) fn resize(shared: &PoolState, pages: usize) -> usize {
     }
     // What the last batch has set free.
     shared.credits.shrink(shared.credits.total().saturating_sub(pages));
-    shared.credits.total()
+    let total = shared.credits.total();
+    // What is left beside leases can be evicted, as before.
+    shared.pins.resize(shared.config.lease_pages_of(total));
+    total
 }
 
 /// Evicts up to `wanted` clean pages of `map`, from the shard `home` or else from the others. Returns how many.

@@ -32,7 +32,7 @@ impl<'a> NewFrame<'a> {
     /// # Errors
     /// [`PoolError::Exhausted`] if nothing moves for as long as the configuration allows, or the system gives no addresses.
     fn take(shared: &'a PoolState, map: &'a MappedFile, page: u64) -> Result<Self, PoolError> {
-        let frames = map.spare_frames(shared.pins.total())?;
+        let frames = map.spare_frames(shared.config.lease_pages())?;
         let begun = Instant::now();
         let patience = Duration::from_millis(shared.config.miss_timeout_ms);
         let frame = loop {

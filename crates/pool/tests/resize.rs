@@ -53,6 +53,27 @@ fn pages_that_are_held_or_dirty_stay_when_the_budget_shrinks() {
 }
 
 #[test]
+fn leases_pin_their_part_of_a_budget_that_shrinks_and_grows_again() {
+    let (pool, map) = full();
+    let limit = || pool.stats().leases.limit_pages;
+    let made = limit();
+    assert_eq!(made, PAGES / 4);
+    pool.set_budget(40 * PAGE).unwrap();
+    assert_eq!(limit(), 10);
+    let held: Vec<_> = (0..10).map(|page| map.try_lease(page * PAGE as u64, PAGE).unwrap()).collect();
+    assert!(matches!(map.try_lease(10 * PAGE as u64, PAGE), Err(PoolError::LeaseLimit { limit_pages: 10, .. })));
+    pool.set_budget(20 * PAGE).unwrap();
+    assert_eq!(limit(), 10, "what is leased stays so");
+    read_all(&map);
+    drop(held);
+    pool.set_budget(20 * PAGE).unwrap();
+    assert_eq!(limit(), 5);
+    pool.set_budget(2 * PAGES as usize * PAGE).unwrap();
+    assert_eq!(limit(), made, "each map has frames for as many");
+    assert_eq!(pool.stats().leases.pinned_pages, 0);
+}
+
+#[test]
 fn a_budget_of_less_than_four_pages_is_refused_and_one_of_four_serves() {
     let (pool, map) = full();
     assert!(matches!(pool.set_budget(4 * PAGE - 1), Err(PoolError::Config(_))));
