@@ -3,7 +3,7 @@ there, no transaction is there in part, and no reader ever sees a page that is n
 
 Each worker owns rows that it alone changes, in transactions whose effects follow from their numbers. With the rows it writes
 the number and a digest of all that it owns, so whatever process reads them together can tell whether they belong together. A
-worker has two connections, one by each VFS, small caches, transactions that spill, checkpoints, and rollbacks. A killed worker is begun
+worker has two connections, one by each VFS, pages in place, small caches, transactions that spill, checkpoints, and rollbacks. A killed worker is begun
 anew while the others go on; `--rounds` counts the kills. After each one SQLite's own VFS says whether the database is sound.
 """
 
@@ -95,6 +95,9 @@ class Worker:
 
     def open(self, vfs):
         connection = connect(self.path, vfs, 0.2)
+        # Pages in place, read, or both. SQLite's own VFS would have processes share a mapped file while it is cut off.
+        in_place = self.dice.choice((0, 16_384, 1 << 30)) if vfs == "quire" else 0
+        self.patiently(lambda: connection.execute(f"PRAGMA mmap_size = {in_place}"))
         self.patiently(lambda: connection.execute(f"PRAGMA cache_size = {self.dice.choice((1, 5, 50, 2000))}"))
         self.patiently(lambda: connection.execute(f"PRAGMA synchronous = {self.dice.choice(('OFF', 'NORMAL', 'FULL'))}"))
         self.patiently(lambda: connection.execute(f"PRAGMA wal_autocheckpoint = {self.dice.choice((0, 1, 20, 1000))}"))

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use quire_device::Device;
-use quire_pool::{Map, MapOptions, PageNo, Pool, PoolError};
+use quire_pool::{Lease, Map, MapOptions, PageNo, Pool, PoolError};
 use quire_sys::fork_mark::ForkMark;
 use quire_sys::limits;
 
@@ -25,6 +25,8 @@ const LEAST_RESERVE_BYTES: u64 = 64 << 30;
 const ADDRESS_PART: u64 = 16;
 /// A file that would take more than one in so many by itself does not go through the pool.
 const MOST_ADDRESS_PART: u64 = 4;
+/// Bytes behind a page in place that are there to be read, too: in a damaged page SQLite may read a little beyond its end, as it may with a mapped file.
+const OVERREAD_BYTES: u64 = 256;
 
 /// A database file.
 pub(crate) struct Database {
@@ -38,7 +40,16 @@ pub(crate) struct Database {
     /// The pool could not follow a change: connections read the file without it from here on.
     is_off: AtomicBool,
     invalidations: AtomicU64,
+    fetches: FetchCounts,
     mark: ForkMark,
+}
+
+/// How often connections asked for pages in place.
+#[derive(Default)]
+pub(crate) struct FetchCounts {
+    pub(crate) served: AtomicU64,
+    /// The page was left to be read.
+    pub(crate) declined: AtomicU64,
 }
 
 /// What the file looked like when its cached pages were last known to be right.
@@ -95,6 +106,7 @@ impl Database {
             seen: Mutex::default(),
             is_off: AtomicBool::new(false),
             invalidations: AtomicU64::new(0),
+            fetches: FetchCounts::default(),
             mark: ForkMark::new(),
         })
     }
@@ -112,6 +124,10 @@ impl Database {
     /// How often the cached pages were given up since another process had changed the file.
     pub(crate) fn invalidations(&self) -> u64 {
         self.invalidations.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn fetches(&self) -> &FetchCounts {
+        &self.fetches
     }
 
     pub(crate) fn resident_bytes(&self) -> u64 {
@@ -153,6 +169,19 @@ impl Database {
             done += count;
         }
         true
+    }
+
+    /// The `len` bytes from `offset` on, in place, and as they are now for as long as the lease is kept. `None` where they are to be read instead: at the end
+    /// of the file, where leases pin as much as they may, where older bytes of the same page are leased, and where the pool fails.
+    pub(crate) fn lease(&self, offset: u64, len: usize) -> Option<Lease<'static>> {
+        let end = offset.checked_add(len as u64)?.checked_add(OVERREAD_BYTES)?;
+        if end > self.len.load(Ordering::Acquire) {
+            return None;
+        }
+        let map = self.map();
+        let lease = map.try_lease(offset, len).ok()?;
+        // A copy would spare SQLite nothing, and has nothing behind its end.
+        (lease.len() == len && !lease.is_copy()).then(|| lease.into_owned())
     }
 
     /// A connection has written, or tried to write, `bytes` from `offset` on.

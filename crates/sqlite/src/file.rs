@@ -5,13 +5,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
+use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use libsqlite3_sys as sqlite;
 use sqlite::{sqlite3_file, sqlite3_io_methods};
 
 use crate::coherence::{self, HEADER_OFFSET, HeaderBytes, INDEX_BYTES, WalIndex};
 use crate::database::Database;
+use crate::fetched_pages::FetchedPages;
 use crate::registry::Locking;
 
 /// Lock of the WAL index that a connection has which writes the WAL.
@@ -47,6 +50,7 @@ pub(crate) struct Connection {
     has_write_lock: bool,
     has_checkpoint_lock: bool,
     locking: Locking,
+    fetched: FetchedPages,
 }
 
 /// A file and its parts, for the time of one call.
@@ -96,6 +100,21 @@ impl Inner {
         code == sqlite::SQLITE_OK && is_moved != 0
     }
 
+    /// Of `asked` bytes as many as SQLite lets a connection map (`SQLITE_CONFIG_MMAP_SIZE`, and how it was compiled), which the default VFS knows. It
+    /// is left with none, so that it maps nothing.
+    fn allowed_mmap_bytes(self, asked: i64) -> i64 {
+        let (mut limit, mut none) = (asked, 0_i64);
+        for place in [&raw mut limit, &raw mut none] {
+            // It takes the new limit from there, and puts the one before there.
+            let code =
+                inner!(self, xFileControl(sqlite::SQLITE_FCNTL_MMAP_SIZE, place.cast()), sqlite::SQLITE_NOTFOUND);
+            if code != sqlite::SQLITE_OK {
+                return 0;
+            }
+        }
+        none
+    }
+
     fn read_header(self) -> Result<HeaderBytes, c_int> {
         let mut header: HeaderBytes = [0; 24];
         let (to, len) = (header.as_mut_ptr().cast::<c_void>(), header.len() as c_int);
@@ -133,6 +152,7 @@ impl PooledFile {
             has_write_lock: false,
             has_checkpoint_lock: false,
             locking,
+            fetched: FetchedPages::default(),
         };
         let connection = Box::into_raw(Box::new(connection));
         // SAFETY: `install` demands memory for an object of ours, which has our part at its start; nothing in it needs to be dropped.
@@ -172,18 +192,52 @@ impl OpenFile<'_> {
         is_steady && coherence::page_bytes(&connection.header) >= POOL_PAGE_BYTES && !connection.database.is_off()
     }
 
+    /// The database, if what the pool has of it may be used now: pages that other processes have written are given up before.
+    fn pooled(&self) -> Option<&Database> {
+        if !self.is_pooled() {
+            return None;
+        }
+        let database = &*self.connection.database;
+        if let Some(index) = &self.connection.wal {
+            database.check_wal(index);
+        }
+        (!database.is_off()).then_some(database)
+    }
+
     pub(crate) fn read(&mut self, into: &mut [u8], offset: i64) -> c_int {
-        if self.is_pooled() {
-            let database = &self.connection.database;
-            if let Some(index) = &self.connection.wal {
-                database.check_wal(index);
-            }
-            if !database.is_off() && database.read(into, offset as u64) {
-                return sqlite::SQLITE_OK;
-            }
+        if self.pooled().is_some_and(|database| database.read(into, offset as u64)) {
+            return sqlite::SQLITE_OK;
         }
         let (to, len) = (into.as_mut_ptr().cast::<c_void>(), into.len() as c_int);
         inner!(self.inner, xRead(to, len, offset), sqlite::SQLITE_IOERR_READ)
+    }
+
+    /// Bytes in place, until [`OpenFile::unfetch`]; null where SQLite is to read them. It never waits for other leases to end: they may be those of the
+    /// thread that asks.
+    pub(crate) fn fetch(&mut self, offset: i64, len: c_int) -> *const c_void {
+        let (Ok(offset), Ok(len)) = (u64::try_from(offset), usize::try_from(len)) else { return ptr::null() };
+        let has_room = self.connection.fetched.has_room(len as u64);
+        let database = if has_room { self.pooled() } else { None };
+        let lease = database.and_then(|database| database.lease(offset, len));
+        let counts = self.connection.database.fetches();
+        let count = if lease.is_some() { &counts.served } else { &counts.declined };
+        count.fetch_add(1, Ordering::Relaxed);
+        lease.map_or(ptr::null(), |lease| self.connection.fetched.keep(lease))
+    }
+
+    /// SQLite is done with bytes in place. Null: what is mapped of the file and not in use may be wrong by now. Nothing of that kind is kept.
+    pub(crate) fn unfetch(&mut self, at: *const c_void) {
+        self.connection.fetched.release(at);
+    }
+
+    /// How many bytes the connection may have in place at a time, before `asked` is set; a negative number only asks.
+    pub(crate) fn limit_fetches(&mut self, asked: i64) -> i64 {
+        let before = self.connection.fetched.limit_bytes();
+        if asked >= 0 {
+            let allowed = self.inner.allowed_mmap_bytes(asked);
+            self.connection.fetched.set_limit(u64::try_from(allowed).unwrap_or(0));
+        }
+        i64::try_from(before).unwrap_or(i64::MAX)
     }
 
     pub(crate) fn write(&mut self, data: &[u8], offset: i64) -> c_int {

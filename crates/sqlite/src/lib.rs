@@ -11,6 +11,7 @@
 
 mod coherence;
 mod database;
+mod fetched_pages;
 mod file;
 mod methods;
 mod pragma;

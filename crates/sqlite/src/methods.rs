@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
 use libsqlite3_sys as sqlite;
 use sqlite::{sqlite3_file, sqlite3_io_methods};
@@ -12,8 +13,8 @@ use sqlite::{sqlite3_file, sqlite3_io_methods};
 use crate::file::{Inner, OpenFile, PooledFile, inner};
 use crate::pragma;
 
-/// Version 2 has shared memory; version 3 would have SQLite ask for mapped pages, which this VFS does not give.
-static METHODS: sqlite3_io_methods = sqlite3_io_methods { iVersion: 2, ..METHODS_WITHOUT_SHM };
+/// Version 2 has shared memory, version 3 pages in place.
+static METHODS: sqlite3_io_methods = sqlite3_io_methods { iVersion: 3, ..METHODS_WITHOUT_SHM };
 
 /// For files of a VFS without shared memory (`unix-dotfile`, `unix-none`). SQLite asks for no WAL there.
 static METHODS_WITHOUT_SHM: sqlite3_io_methods = sqlite3_io_methods {
@@ -34,8 +35,8 @@ static METHODS_WITHOUT_SHM: sqlite3_io_methods = sqlite3_io_methods {
     xShmLock: Some(shm_lock),
     xShmBarrier: Some(shm_barrier),
     xShmUnmap: Some(shm_unmap),
-    xFetch: None,
-    xUnfetch: None,
+    xFetch: Some(fetch),
+    xUnfetch: Some(unfetch),
 };
 
 /// The methods for a file that has `inner` behind it.
@@ -122,11 +123,22 @@ unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, result: *mut c
 
 unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, argument: *mut c_void) -> c_int {
     match op {
-        // The default VFS would map the file, for methods that this table does not have.
+        // Not for the default VFS, which would map the file.
         sqlite::SQLITE_FCNTL_MMAP_SIZE => {
-            // SAFETY: this operation's argument is a 64-bit number, to be set to the limit in force.
-            unsafe { argument.cast::<i64>().write_unaligned(0) };
-            sqlite::SQLITE_OK
+            let argument = argument.cast::<i64>();
+            let mut before = 0;
+            // SAFETY: this operation's argument is a 64-bit number: the limit to be set, where the one before is to be put.
+            let asked = unsafe { argument.read_unaligned() };
+            let limit = |mut file: OpenFile<'_>| {
+                before = file.limit_fetches(asked);
+                sqlite::SQLITE_OK
+            };
+            // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time. The argument may be written, as above.
+            unsafe {
+                let code = with(file, sqlite::SQLITE_OK, limit);
+                argument.write_unaligned(before);
+                code
+            }
         }
         sqlite::SQLITE_FCNTL_VFSNAME => {
             // SAFETY: this operation's argument is a place for a text that SQLite frees.
@@ -192,4 +204,27 @@ unsafe extern "C" fn shm_barrier(file: *mut sqlite3_file) {
 unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, remove: c_int) -> c_int {
     // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
     unsafe { with(file, sqlite::SQLITE_OK, |mut file| file.shm_unmap(remove)) }
+}
+
+unsafe extern "C" fn fetch(file: *mut sqlite3_file, offset: i64, len: c_int, at: *mut *mut c_void) -> c_int {
+    let mut found = ptr::null();
+    let find = |mut file: OpenFile<'_>| {
+        found = file.fetch(offset, len);
+        sqlite::SQLITE_OK
+    };
+    // SAFETY: SQLite passes an open file of ours, calls its methods one at a time, and wants the address at `at`. It only reads there.
+    unsafe {
+        let code = with(file, sqlite::SQLITE_OK, find);
+        *at = found.cast_mut();
+        code
+    }
+}
+
+unsafe extern "C" fn unfetch(file: *mut sqlite3_file, _offset: i64, at: *mut c_void) -> c_int {
+    let release = |mut file: OpenFile<'_>| {
+        file.unfetch(at);
+        sqlite::SQLITE_OK
+    };
+    // SAFETY: SQLite passes an open file of ours, and calls its methods one at a time.
+    unsafe { with(file, sqlite::SQLITE_OK, release) }
 }

@@ -11,6 +11,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use libsqlite3_sys as sqlite;
 use quire_pool::Pool;
@@ -112,6 +113,8 @@ fn stats(database: &Database) -> String {
     };
     line("database_resident_bytes", database.resident_bytes());
     line("invalidations", database.invalidations());
+    line("fetches_served", database.fetches().served.load(Ordering::Relaxed));
+    line("fetches_declined", database.fetches().declined.load(Ordering::Relaxed));
     if let Some(pool) = registry::pool() {
         let stats = pool.stats();
         line("pool_budget_bytes", stats.budget_pages * stats.page_bytes);
@@ -120,6 +123,8 @@ fn stats(database: &Database) -> String {
         line("pool_misses", stats.misses);
         line("pool_evicted_pages", stats.evicted);
         line("pool_written_pages", stats.written);
+        line("pool_leased_bytes", stats.leases.pinned_pages * stats.page_bytes);
+        line("pool_lease_limit_bytes", stats.leases.limit_pages * stats.page_bytes);
         line("read_tier", stats.paths.read_tier);
         line("read_cached", stats.paths.read_cached);
         line("read_direct", stats.paths.read_direct);

@@ -164,3 +164,74 @@ fn only_checkpoints_of_other_processes_give_the_pages_up() {
     world.database.check_header(HEADERS[0]);
     assert_eq!(given_up(), 5, "checkpoints that were made unseen");
 }
+
+#[test]
+fn bytes_in_place_stay_as_they_were_whatever_is_done_to_the_file_meanwhile() {
+    let world = World::new(64);
+    world.write(&[1; 10 * 4096], 0);
+    let one = world.database.lease(4096, 4096).unwrap();
+    let wide = world.database.lease(8192, 16384).unwrap();
+    world.write(&[2; 4096], 4096);
+    assert_eq!((one[0], world.byte(4096), world.byte(8192)), (1, 2, 1));
+    assert!(world.database.lease(4096, 4096).is_none(), "a copy is left to SQLite while older bytes are leased");
+    world.file.set_len(8192).unwrap();
+    world.database.note_length(8192);
+    assert_eq!(wide[16383], 1);
+    world.write(&[3; 10 * 4096], 0);
+    world.database.invalidate();
+    assert!(one.iter().chain(wide.iter()).all(|&byte| byte == 1));
+    assert_eq!((world.byte(4096), world.byte(12288)), (3, 3));
+    drop((one, wide));
+    assert_eq!(world.database.lease(4096, 4096).unwrap()[4095], 3);
+    assert_eq!(world.database.pool.stats().leases.pinned_pages, 0);
+}
+
+#[test]
+fn bytes_in_place_are_what_a_read_gives_or_are_left_to_be_read() {
+    let world = World::new(64);
+    let mut dice = quire_rng::SplitMix64::new(5);
+    let (mut held, mut served): (Vec<(Lease<'static>, Vec<u8>)>, u32) = (Vec::new(), 0);
+    for step in 0..3000 {
+        let (offset, pages) = (4096 * dice.below(40), 1 + dice.below(4));
+        match dice.below(12) {
+            0..3 => world.write(&vec![step as u8; 4096 * pages as usize], offset as usize),
+            3 => {
+                world.file.set_len(offset).unwrap();
+                world.database.note_length(offset);
+            }
+            4 => world.database.invalidate(),
+            5..8 if !held.is_empty() => drop(held.swap_remove(dice.below(held.len() as u64) as usize)),
+            _ => {
+                let mut read = vec![0; 4096 * pages as usize];
+                if let Some(lease) = world.database.lease(offset, read.len()) {
+                    world.file.read_exact_at(&mut read, offset).unwrap();
+                    assert!(lease[..] == read, "step {step}");
+                    held.push((lease, read));
+                    served += 1;
+                }
+            }
+        }
+        assert!(held.iter().all(|(lease, seen)| lease[..] == seen[..]), "step {step}");
+        let leases = world.database.pool.stats().leases;
+        assert!(leases.pinned_pages <= leases.limit_pages, "step {step}: {leases:?}");
+    }
+    assert!(served > 300, "{served}");
+}
+
+#[test]
+fn the_end_of_the_file_and_what_leases_may_not_pin_are_left_to_be_read() {
+    let world = World::new(64);
+    world.write(&[1; 40 * 4096], 0);
+    assert!(world.database.lease(39 * 4096, 4096).is_none(), "nothing is behind its end");
+    assert!(world.database.lease(38 * 4096, 4096).is_some());
+    for (offset, len) in [(u64::MAX, 4096), (0, usize::MAX), (40 * 4096, 4096), (1 << 50, 1)] {
+        assert!(world.database.lease(offset, len).is_none(), "{offset} {len}");
+    }
+    let limit = world.database.pool.stats().leases.limit_pages;
+    assert!(0 < limit && limit < 38);
+    let held: Vec<_> = (0..limit).map(|page| world.database.lease(page * 4096, 4096).unwrap()).collect();
+    assert!(world.database.lease(limit * 4096, 4096).is_none());
+    assert_eq!(world.byte(limit * 4096), 1, "it is read all the same");
+    drop(held);
+    assert!(world.database.lease(limit * 4096, 4096).is_some());
+}
