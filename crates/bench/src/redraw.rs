@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
+use crate::chart::{Axis, AxisScale, Chart, ChartKind, Mark, Series};
 
 /// What the command does, in a line.
 pub const ABOUT: &str = "The charts of earlier runs, drawn anew from their CSV files in the style of today";
@@ -80,7 +80,7 @@ fn chart_of(file: &str, text: &str) -> anyhow::Result<Option<Chart>> {
     Ok(Some(Chart { file: file.to_owned(), title: title.to_owned(), x, y, body, series }))
 }
 
-/// An axis from `(SCALE, unit N, reach N, level N NAME): LABEL`, of which all but the scale may be missing.
+/// An axis from `(SCALE, unit N, reach N, level N NAME, mark X Y NAME): LABEL`, of which all but the scale may be missing.
 fn axis_of(said: Option<&str>, column: &str) -> anyhow::Result<Axis> {
     let inner = said.context("the line is missing")?.strip_prefix('(').context("no parenthesis opens")?;
     let (how, label) = inner.split_once("):").context("no parenthesis closes")?;
@@ -95,6 +95,12 @@ fn axis_of(said: Option<&str>, column: &str) -> anyhow::Result<Axis> {
             Some(("level", rest)) => {
                 let (number, name) = rest.split_once(' ').context("a level has no name")?;
                 axis.levels.push((name.to_owned(), number.parse()?));
+            }
+            Some(("mark", rest)) => {
+                let mut words = rest.splitn(3, ' ');
+                let mut next = || words.next().context("a mark has a place, a value and a name");
+                let (x, y, name) = (next()?.parse()?, next()?.parse()?, next()?.to_owned());
+                axis.marks.push(Mark { name, x, y });
             }
             _ => bail!("{part:?} is unknown"),
         }
@@ -168,7 +174,11 @@ mod tests {
             Axis::new("times", "gain", AxisScale::Linear),
             Axis { unit: 1024.0, ..Axis::new("GiB (all)", "mib", AxisScale::PowersOfTen) },
             Axis { unit: 0.01, reach: 3.5, ..Axis::new("percent", "share", AxisScale::PowersOfTwo) },
-            Axis { levels: vec![("the goal".into(), 600.0)], ..Axis::new("times", "gain", AxisScale::Linear) },
+            Axis {
+                levels: vec![("goal: 1.5 × two".into(), 600.0), ("bound".into(), 1e6)],
+                marks: vec![Mark { name: "goal of one".into(), x: 1.0, y: 300.5 }],
+                ..Axis::new("times", "gain", AxisScale::Linear)
+            },
         ];
         for (body, y) in bodies.into_iter().flat_map(|body| axes.iter().map(move |y| (body.clone(), y.clone()))) {
             let (first, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -194,6 +204,7 @@ mod tests {
             ("# up (linear): b\n", "", "the line is missing"),
             ("up (linear)", "up (linear, unit x)", "invalid float"),
             ("up (linear)", "up (linear, tall)", "unknown"),
+            ("up (linear)", "up (linear, mark 1 2)", "a mark has"),
             ("one,1,2", "one,x,2", "no number"),
             ("one,1,2", "1,2", "less than three cells"),
             ("# title", "# shaded from 1\n# title", "has no end"),

@@ -11,7 +11,8 @@ use crate::format::mebibytes;
 use crate::report::{BetterDirection, Figure, Report};
 use crate::stats::Spread;
 
-const GAIN: f64 = 0.25;
+/// Throughput beyond the better fork's that ours should have, of the latter.
+pub(super) const GAIN: f64 = 0.25;
 const MEMORY: f64 = 0.067;
 const UNNEEDED: f64 = 0.20;
 
@@ -43,7 +44,7 @@ fn goal_setting(scenarios: &[ScenarioResult]) -> Option<&ScenarioResult> {
 }
 
 /// The faster of the two forks, and its writes a second.
-fn better_fork(found: &ScenarioResult) -> Option<(Configuration, f64)> {
+pub(super) fn better_fork(found: &ScenarioResult) -> Option<(Configuration, f64)> {
     let speed = |configuration| found.get(configuration).map(|trial| (configuration, trial.per_s()));
     [speed(FORK), speed(FORK_THP)].into_iter().flatten().max_by(|one, two| one.1.total_cmp(&two.1))
 }

@@ -115,11 +115,18 @@ fn chart(found: &ScenarioResult) -> Chart {
         .iter()
         .map(|(configuration, trial)| Series { name: configuration.name(), points: trial.slots.clone() });
     let schedule::Scenario { mib, skew, .. } = found.scenario;
+    let goal =
+        figures::better_fork(found).map(|(_, per_s)| ("goal: 1.25 × fork".to_owned(), (1.0 + figures::GAIN) * per_s));
+    let bound = ("bound: no view".to_owned(), found.recovery.huge_pages_per_s);
     Chart {
         file: "ccow-throughput".into(),
         title: format!("{mib} MiB, zipf {skew}: a cut every {:.2} s", found.interval.as_secs_f64()),
         x: Axis::new("seconds since a cut", "seconds", chart::AxisScale::Linear),
-        y: Axis { unit: 1e6, ..Axis::new("million writes a second", "writes_per_second", chart::AxisScale::Linear) },
+        y: Axis {
+            unit: 1e6,
+            levels: goal.into_iter().chain([bound]).collect(),
+            ..Axis::new("million writes a second", "writes_per_second", chart::AxisScale::Linear)
+        },
         body: ChartKind::Lines { marks: false, shaded: Vec::new() },
         series: series.filter(|series| is_drawn(&series.name)).collect(),
     }

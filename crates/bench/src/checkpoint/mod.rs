@@ -206,7 +206,7 @@ impl Experiment for CheckpointArgs {
     }
 
     fn plots(&self, results: &TrialResults) -> Vec<Chart> {
-        let mut drawn = if self.wants("program") { charts::of(results) } else { Vec::new() };
+        let mut drawn = if self.wants("program") { charts::of(results, self.data_bytes()) } else { Vec::new() };
         drawn.extend(results.sweep.iter().flat_map(sweep::charts));
         drawn
     }

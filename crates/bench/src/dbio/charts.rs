@@ -5,6 +5,7 @@
 
 use super::candidate::Candidate;
 use super::counters;
+use super::figures::{self, LEAST_READS};
 use super::results::{ResultCell, TrialResults};
 use super::scale::DbioScale;
 use super::trial::{LOADS, phase_name};
@@ -19,12 +20,44 @@ pub fn of(results: &TrialResults, scale: &DbioScale) -> Vec<Chart> {
 }
 
 fn throughput(results: &TrialResults, scale: &DbioScale, data: f64, load: YcsbWorkload) -> Chart {
-    let y = Axis { unit: 1e3, ..Axis::new("thousand operations a second", "operations_per_second", AxisScale::Linear) };
+    let y = Axis {
+        unit: 1e3,
+        levels: if data == scale.goal_data() { levels(results, scale, load) } else { Vec::new() },
+        ..Axis::new("thousand operations a second", "operations_per_second", AxisScale::Linear)
+    };
     chart(results, scale, (data, load), ("throughput", y), PhaseStats::per_s)
 }
 
+/// The goals of ours at its best over each peer at its best, and what the disk's reads allow there.
+fn levels(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload) -> Vec<(String, f64)> {
+    let (data, phase) = (scale.goal_data(), phase_name(load, scale.goal_clients()));
+    let of = |pool_twelfths, candidate, pick: fn(&PhaseStats) -> f64| {
+        results.median(ResultCell { data, pool_twelfths }, candidate, &phase, pick).unwrap_or(f64::NAN)
+    };
+    let (mut levels, mut best) = (Vec::new(), None);
+    for peer in [Candidate::Buffered, Candidate::Direct] {
+        let Some(found) = results.best_vs_best(Candidate::TwoTiers, &[peer], data, &phase) else { continue };
+        let [ours, theirs] = found.pool_twelfths;
+        let goal = figures::goals(load, peer).1;
+        levels.push((format!("goal: {goal} × {}", peer.name()), goal * of(theirs, peer, PhaseStats::per_s)));
+        best = Some(ours);
+    }
+    let disk = results.disk_reads_per_s(data, scale.goal_clients());
+    if let (Some(pool_twelfths), Some(disk)) = (best, disk) {
+        let each = of(pool_twelfths, Candidate::TwoTiers, |stats| stats.per_op(counters::disk_reads(stats)));
+        // Without reads the disk bounds nothing.
+        if each > LEAST_READS {
+            levels.push(("bound: the disk's reads".to_owned(), disk.median / each));
+        }
+    }
+    levels
+}
+
 fn hits(results: &TrialResults, scale: &DbioScale, data: f64, load: YcsbWorkload) -> Chart {
-    let y = Axis { reach: 1.0, ..Axis::new("misses of the pool served from memory", "hit_ratio", AxisScale::Linear) };
+    let y = Axis {
+        levels: vec![("bound: all".into(), 1.0)],
+        ..Axis::new("misses of the pool served from memory", "hit_ratio", AxisScale::Linear)
+    };
     chart(results, scale, (data, load), ("hits", y), counters::second_hit_ratio)
 }
 

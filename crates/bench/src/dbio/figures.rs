@@ -49,12 +49,15 @@ pub fn add(results: &TrialResults, scale: &DbioScale, report: &mut Report) {
     }
 }
 
+/// Reads of the disk for each operation, below which the disk bounds nothing.
+pub(super) const LEAST_READS: f64 = 1e-4;
+
 fn missing(name: String, unit: &'static str, better: BetterDirection, reason: &str) -> Figure {
     Figure::new(name, f64::NAN, unit, better).note(format!("not measured: {reason}"))
 }
 
 /// Goals: those of the pool as large as the peer's, and of the best against the best.
-fn goals(load: YcsbWorkload, peer: Candidate) -> (Option<f64>, f64) {
+pub(super) fn goals(load: YcsbWorkload, peer: Candidate) -> (Option<f64>, f64) {
     match (load, peer) {
         (YcsbWorkload::B, Candidate::Buffered) => (Some(4.35), 1.5),
         (YcsbWorkload::B, _) => (Some(11.65), 1.5),
@@ -109,7 +112,7 @@ fn ratio(
         figure = figure.peer("disk_reads/s", disk_per_s);
         let each = of(ours, pool_twelfths[0], |stats| stats.per_op(counters::disk_reads(stats)));
         // Without reads the disk bounds nothing.
-        if each > 1e-4 {
+        if each > LEAST_READS {
             let name = format!("random 4 KiB direct reads by themselves, {each:.3} for each of our operations");
             figure = figure.bound(name, disk_per_s / each / peer_per_s);
         }

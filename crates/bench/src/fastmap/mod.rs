@@ -146,7 +146,7 @@ impl Experiment for FastmapArgs {
     }
 
     fn plots(&self, results: &FastmapResults) -> Vec<Chart> {
-        charts::of(&results.results)
+        charts::of(&results.results, FastmapScale::new(self).missing_share())
     }
 }
 

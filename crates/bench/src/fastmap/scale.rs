@@ -76,6 +76,11 @@ impl FastmapScale {
         self.budget_mib << 20
     }
 
+    /// The share of the pages that is not in memory: all but the budget's.
+    pub fn missing_share(&self) -> f64 {
+        1.0 - 1.0 / self.factor as f64
+    }
+
     /// Pages of the microbenchmark's dataset.
     pub fn micro_pages(&self) -> u64 {
         self.budget_bytes() * self.factor / PAGE_BYTES as u64

@@ -50,7 +50,7 @@ pub fn html(figure: &FigureRecord) -> Markup {
     html! {
         div class="bar" aria-hidden="true" {
             @if let (Some(at), Some(goal)) = (places.goal, figure.goal_words()) {
-                (line("goal", at, &format!("goal {goal}")))
+                (line("goal", at, &format!("goal {}", short(&goal))))
             }
             div class="track" {
                 div class="value" style={ "width:" (places.value) "%" } {}
@@ -59,10 +59,15 @@ pub fn html(figure: &FigureRecord) -> Markup {
                 }
             }
             @if let (Some(at), Some((_, bound))) = (places.bound, &figure.bound) {
-                (line("bound", at, &format!("bound {}", figure.in_unit(*bound))))
+                (line("bound", at, &format!("bound {}", short(&figure.in_unit(*bound)))))
             }
         }
     }
+}
+
+/// A number without "of the data" behind it, which a phone has no room for; the figure's text has it.
+fn short(words: &str) -> &str {
+    words.split(" of ").next().unwrap_or(words)
 }
 
 fn width(least: f64, most: f64) -> f64 {
@@ -96,6 +101,15 @@ mod tests {
         assert_eq!(places, Places { value: 44.0, goal: Some(88.0), bound: Some(22.0), spread: None });
         let text = html(&figure(2.0, Some(4.0), Some(1.0))).into_string();
         assert!(text.contains("mark goal turned") && text.contains("mark bound straight"), "{text}");
+    }
+
+    #[test]
+    fn a_name_at_a_line_is_a_number_and_its_unit() {
+        let share = FigureRecord { unit: "of the data".into(), ..figure(0.2, Some(0.3), Some(0.1)) };
+        let text = html(&share).into_string();
+        assert!(text.contains(">goal ≤ 0.3<") && text.contains(">bound 0.1<"), "{text}");
+        let times = FigureRecord { unit: "x".into(), ..figure(2.0, Some(4.0), None) };
+        assert!(html(&times).into_string().contains(">goal ≤ 4 ×<"));
     }
 
     #[test]

@@ -199,7 +199,7 @@ fn figure_of_plot(plot: &Plot) -> Markup {
     html! {
         figure class="plot" {
             div class="wide" tabindex="0" { (PreEscaped(&plot.svg)) }
-            figcaption { (plot.name) ".svg" }
+            figcaption { (plot.name) ".svg" span class="hint" { ": scroll sideways for the names" } }
         }
     }
 }

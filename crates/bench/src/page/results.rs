@@ -115,7 +115,9 @@ impl Results {
     /// Reads `folder`, without the folders in it.
     pub fn read(folder: &Path) -> anyhow::Result<Self> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        for entry in std::fs::read_dir(folder).with_context(|| {
+            format!("reading {} (--from names a folder with files of `quire bench NAME --json FILE`)", folder.display())
+        })? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if name.ends_with(".json") || name.ends_with(".svg") {
                 names.push(name);

@@ -4,12 +4,16 @@
 
 use super::cache_policy::CachePolicy;
 use super::detail_figures::wait_causes;
+use super::figures::goal_of;
 use super::scenarios::Workload;
 use super::testbed::storage_stack::FastDevice;
 use super::trial_results::{ScenarioGroup, TrialResults};
 use super::trial_stats::TrialStats;
 use super::ycsb::records::YcsbWorkload;
-use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
+use crate::chart::{Axis, AxisScale, Chart, ChartKind, Mark, Series};
+
+/// Goals are stated for our policy.
+const GOAL: &str = "goal of CP+PI+IOI";
 
 /// All charts.
 pub fn of(results: &TrialResults) -> Vec<Chart> {
@@ -21,6 +25,12 @@ pub fn of(results: &TrialResults) -> Vec<Chart> {
         over_capacity(results, FastDevice::Ssd, "wcache-figure-4b", minute, &per_minute),
         over_capacity(results, FastDevice::Ram, "wcache-figure-7", block, &per_block),
     ];
+    let factor = |name: &str| goal_of(name).unwrap_or(f64::NAN);
+    let (small, large) = (factor("pg_small_cache_vs_all"), factor("pg_large_cache_vs_all"));
+    charts[0].y.marks = goals(&charts[0], Some(small), large);
+    charts[1].y.marks = goals(&charts[1], None, factor("pg_congested_vs_all"));
+    // Who saves so much of the cached blocks does so many times the work for each.
+    charts[2].y.marks = goals(&charts[2], None, 1.0 / (1.0 - factor("pg_cached_writes_saved")));
     charts.extend(waits(results));
     charts.push(ycsb(results));
     charts
@@ -68,6 +78,15 @@ fn over_capacity(
     }
 }
 
+/// Goals of ours at the least and at the largest capacity, as times of what ALL does there.
+fn goals(chart: &Chart, least: Option<f64>, largest: f64) -> Vec<Mark> {
+    let all = chart.series.iter().find(|series| series.name == CachePolicy::All.name());
+    let points = all.map(|series| series.points.as_slice()).unwrap_or_default();
+    let mark = |factor: f64, &(x, y): &(f64, f64)| Mark { name: GOAL.into(), x, y: factor * y };
+    let first = points.first().zip(least).map(|(point, factor)| mark(factor, point));
+    first.into_iter().chain(points.last().map(|point| mark(largest, point))).collect()
+}
+
 /// Figure 5: critical waits by cause, columns of policies, at the scarcest capacity.
 fn waits(results: &TrialResults) -> Option<Chart> {
     let groups =
@@ -101,7 +120,9 @@ fn ycsb(results: &TrialResults) -> Chart {
     });
     let names = groups.iter().map(|group| format!("{} {}", group.work.name(), group.fast.name())).collect();
     let title = "YCSB on redis-server".to_owned();
-    columns("wcache-figure-9", title, "requests a second over ALL's", names, false, series.to_vec())
+    let mut chart = columns("wcache-figure-9", title, "requests a second over ALL's", names, false, series.to_vec());
+    chart.y.levels.extend(goal_of("redis_vs_all").map(|goal| (GOAL.to_owned(), goal)));
+    chart
 }
 
 #[cfg(test)]
@@ -123,6 +144,10 @@ mod tests {
         let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(text("wcache-figure-4a.svg").contains("<polyline"));
         assert!(text("wcache-figure-4a.csv").contains("CP+PI+IOI,4096,12000\n"));
+        assert!(
+            text("wcache-figure-4a.csv").contains("mark 32 10800 goal of CP+PI+IOI, mark 4096 5820 goal of CP+PI+IOI)")
+        );
+        assert!(text("wcache-figure-9.csv").contains("level 1.3 goal of CP+PI+IOI)"));
         assert!(text("wcache-figure-7.csv").contains("ALL,32,50\n"));
         assert!(text("wcache-figure-5.csv").contains("log_room,ALL,7\n"));
         assert!(text("wcache-figure-9.csv").contains("CP+PI+IOI,ycsb_a ssd,2\n"));

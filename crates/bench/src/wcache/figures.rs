@@ -39,6 +39,11 @@ const COMMITS: [PlannedFigures; 3] = [
 ];
 const MOUNT: [PlannedFigures; 1] = [(mount_overhead::NAME, "x", Some(mount_overhead::GOAL), BetterDirection::Lower)];
 
+/// The goal of a figure.
+pub fn goal_of(name: &str) -> Option<f64> {
+    DATABASE.iter().chain(&KEY_VALUES).find(|figure| figure.0 == name)?.2
+}
+
 /// What a part would have told, with the reason why it doesn't.
 pub fn not_run(part: &str, reason: &str) -> Vec<Figure> {
     let promises: &[PlannedFigures] = match part {

@@ -2,11 +2,11 @@
 //!
 //! Relies on [`super::reads`] and [`super::servers`] for the medians.
 
-use super::reads::{GOAL_OF_MIXED, ReadPart, ReadResults, size_name};
-use super::servers::{NeighbourResults, ServerResults};
-use super::spec::{Change, LoadKind};
+use super::reads::{GOAL_OF_MIXED, GOALS_OF_SIZES, ReadPart, ReadResults, SizeGoal, size_name};
+use super::servers::{self, NeighbourResults, ServerResults};
+use super::spec::{BoundKind, Change, LoadKind};
 use super::workers::{ReadMode, TrialPair};
-use crate::chart::{Axis, AxisScale, Chart, ChartKind, Series};
+use crate::chart::{Axis, AxisScale, Chart, ChartKind, Mark, Series};
 use crate::stats::Spread;
 
 const NAMES: [&str; 2] = ["read", "z-READ"];
@@ -110,20 +110,44 @@ fn touched(results: &ReadResults) -> Chart {
         file: "zread-touched".into(),
         title: "Random reads of which a part is touched, one thread".into(),
         x: Axis { unit: 1024.0, ..Axis::new("KiB a read", "block_bytes", AxisScale::PowersOfTwo) },
-        y: throughput_axis(AxisScale::PowersOfTen),
+        y: Axis { marks: marks_of_sizes(results), ..throughput_axis(AxisScale::PowersOfTen) },
         body: ChartKind::Lines { marks: true, shaded: Vec::new() },
         series,
     }
 }
 
+/// Goals of z-READ, and what memory allows where all is touched; what is not touched may take no time at all.
+fn marks_of_sizes(results: &ReadResults) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for SizeGoal { block_bytes: bytes, touched_percent, goal, bound: kind, .. } in GOALS_OF_SIZES {
+        let load = LoadKind::Blocks { is_random: true, touched_percent, change: Change::None, change_percent: 0 };
+        let Some(pair) = results.pair(ReadPart::Sizes, bytes, 1, load) else { continue };
+        let mark =
+            |what: &str, y: f64| Mark { name: format!("{what}: {touched_percent} % touched"), x: bytes as f64, y };
+        marks.push(mark("goal", goal * pair.mib_per_s().0));
+        if kind == BoundKind::Sum {
+            marks.push(mark("bound", results.bound(bytes, kind) * bytes as f64 / f64::from(1 << 20)));
+        }
+    }
+    marks
+}
+
 /// Charts of both servers.
 pub fn of_servers(results: &ServerResults) -> Vec<Chart> {
     let all = [("video", "Video server", &results.video), ("web", "Web server", &results.web)];
+    let goal = |file: &str, pairs: &[(usize, TrialPair)]| {
+        let (size, factor) = match file {
+            "video" => (servers::VIDEO_GOAL_READ, servers::VIDEO_GOAL),
+            _ => (servers::WEB_GOAL_FILE, servers::WEB_GOAL),
+        };
+        let place = pairs.iter().position(|pair| pair.0 == size)?;
+        Some(Mark { name: "goal of z-READ".into(), x: place as f64, y: factor * pairs[place].1.mib_per_s().0 })
+    };
     let chart = |(file, title, pairs): (&str, &str, &Vec<(usize, TrialPair)>)| Chart {
         file: format!("zread-{file}"),
         title: format!("{title}, filebench's made anew"),
         x: Axis::new(if file == "video" { "bytes of a read" } else { "bytes of a file" }, "place", AxisScale::Linear),
-        y: throughput_axis(AxisScale::Linear),
+        y: Axis { marks: goal(file, pairs).into_iter().collect(), ..throughput_axis(AxisScale::Linear) },
         body: ChartKind::Columns { names: pairs.iter().map(|(size, _)| size_name(*size)).collect(), is_stacked: false },
         series: both(pairs.iter().enumerate().map(|(place, (_, pair))| (place as f64, pair))),
     };
@@ -138,16 +162,23 @@ pub fn of_neighbours(results: &NeighbourResults) -> Option<Chart> {
         };
         Series { name: name.to_owned(), points: results.neighbours.iter().enumerate().map(point).collect() }
     };
+    let (read, zread) = (series(NAMES[0], |rates| &rates.read), series(NAMES[1], |rates| &rates.zread));
+    // Of geometric means, as the figure is.
+    let mean = read.points.iter().map(|point| point.1.ln()).sum::<f64>() / read.points.len() as f64;
+    let goal = servers::neighbours_goal(mean.exp());
     (!results.neighbours.is_empty()).then(|| Chart {
         file: "zread-neighbours".into(),
         title: "A neighbour's time beside reads of 1 MiB on the other processor, over its time alone".into(),
         x: Axis::new("neighbour", "place", AxisScale::Linear),
-        y: Axis { levels: vec![("alone".into(), 1.0)], ..Axis::new("times as long", "slowdown", AxisScale::Linear) },
+        y: Axis {
+            levels: vec![("bound: alone".into(), 1.0), ("goal of z-READ's mean".into(), goal)],
+            ..Axis::new("times as long", "slowdown", AxisScale::Linear)
+        },
         body: ChartKind::Columns {
             names: results.neighbours.iter().map(|(name, _)| (*name).to_owned()).collect(),
             is_stacked: false,
         },
-        series: vec![series(NAMES[0], |rates| &rates.read), series(NAMES[1], |rates| &rates.zread)],
+        series: vec![read, zread],
     })
 }
 

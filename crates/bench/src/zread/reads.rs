@@ -155,7 +155,7 @@ impl ReadResults {
         self.cells.iter().find(|(cell, _)| is_it(cell)).map(|(_, pair)| pair)
     }
 
-    fn bound(&self, block_bytes: usize, kind: BoundKind) -> f64 {
+    pub(super) fn bound(&self, block_bytes: usize, kind: BoundKind) -> f64 {
         let found = self.bounds.iter().find(|(size, bound, _)| (*size, *bound) == (block_bytes, kind));
         found.map_or(f64::NAN, |(_, _, per_s)| *per_s)
     }
@@ -193,16 +193,46 @@ pub fn add_figures(results: &ReadResults, parts: &[ReadPart], report: &mut Repor
     }
 }
 
+/// A goal of reads by one thread in random order.
+pub(super) struct SizeGoal {
+    name: &'static str,
+    /// The size of a read.
+    pub block_bytes: usize,
+    /// The share that is touched.
+    pub touched_percent: u32,
+    /// Times the throughput of `read`.
+    pub goal: f64,
+    /// What bounds it.
+    pub bound: BoundKind,
+    bound_name: &'static str,
+}
+
+const fn goal_of_touched(name: &'static str, block_bytes: usize, goal: f64) -> SizeGoal {
+    let bound_name = "plain memory, summed in the same order";
+    SizeGoal { name, block_bytes, touched_percent: 100, goal, bound: BoundKind::Sum, bound_name }
+}
+
+/// The goals among the reads of all sizes.
+pub(super) const GOALS_OF_SIZES: [SizeGoal; 3] = [
+    SizeGoal {
+        name: "zread_1m_untouched",
+        block_bytes: 1024 * KIB,
+        touched_percent: 0,
+        goal: 10.0,
+        bound: BoundKind::EmptyCall,
+        bound_name: "a pread of no bytes",
+    },
+    goal_of_touched("zread_1m_touched", 1024 * KIB, 1.3),
+    goal_of_touched("zread_4m_touched", 4096 * KIB, 1.5),
+];
+
 fn add_goals_of_sizes(results: &ReadResults, report: &mut Report) {
     let per_s = |pair: &TrialPair| Spread::or_nan(&pair.read.iter().map(TrialCounts::per_s).collect::<Vec<_>>()).median;
-    for (name, kib, touched, goal, bound) in [
-        ("zread_1m_untouched", 1024, 0, 10.0, (BoundKind::EmptyCall, "a pread of no bytes")),
-        ("zread_1m_touched", 1024, 100, 1.3, (BoundKind::Sum, "plain memory, summed in the same order")),
-        ("zread_4m_touched", 4096, 100, 1.5, (BoundKind::Sum, "plain memory, summed in the same order")),
-    ] {
-        let Some(pair) = results.pair(ReadPart::Sizes, kib * KIB, 1, plain_reads(true, touched)) else { continue };
-        let bound_per_s = results.bound(kib * KIB, bound.0);
-        let figure = ratio_figure(name.into(), pair).goal(goal).bound(bound.1, bound_per_s / per_s(pair));
+    for SizeGoal { name, block_bytes, touched_percent, goal, bound, bound_name } in GOALS_OF_SIZES {
+        let load = plain_reads(true, touched_percent);
+        let Some(pair) = results.pair(ReadPart::Sizes, block_bytes, 1, load) else { continue };
+        let bound_per_s = results.bound(block_bytes, bound);
+        let figure = ratio_figure(name.into(), pair).goal(goal).bound(bound_name, bound_per_s / per_s(pair));
         report.results.push(figure.note("one thread, random order, all in memory"));
     }
 }

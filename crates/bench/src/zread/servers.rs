@@ -21,10 +21,14 @@ const KIB: usize = 1 << 10;
 const SERVER_THREADS: usize = 8;
 /// Reads of the video server: filebench's own size has the goal.
 const VIDEO_READS: [usize; 4] = [128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB];
-const VIDEO_GOAL_READ: usize = 256 * KIB;
+pub(super) const VIDEO_GOAL_READ: usize = 256 * KIB;
+/// Times the throughput of `read` there.
+pub(super) const VIDEO_GOAL: f64 = 4.0;
 /// Sizes of the web server's files, of which the last has the goal; each is read by one call of a mebibyte.
 const WEB_FILES: [usize; 4] = [16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB];
-const WEB_GOAL_FILE: usize = 128 * KIB;
+pub(super) const WEB_GOAL_FILE: usize = 128 * KIB;
+/// Times the throughput of `read` there.
+pub(super) const WEB_GOAL: f64 = 1.5;
 const WEB_READ: usize = 1 << 20;
 /// What the reader beside the neighbours reads at a time.
 const NEIGHBOUR_READ: usize = 1 << 20;
@@ -187,7 +191,7 @@ pub fn add_server_figures(results: &ServerResults, report: &mut Report) {
         if *block_bytes == VIDEO_GOAL_READ {
             let note =
                 "filebench's videoserver made anew: 8 readers of whole files by 256 KiB, one that replaces others";
-            report.results.push(Figure { name: "videoserver_gain".into(), ..figure }.goal(4.0).note(note));
+            report.results.push(Figure { name: "videoserver_gain".into(), ..figure }.goal(VIDEO_GOAL).note(note));
         } else {
             report.info.push(figure);
         }
@@ -196,11 +200,16 @@ pub fn add_server_figures(results: &ServerResults, report: &mut Report) {
         let figure = pair_figure(format!("webserver_files_of_{}", size_name(*file_bytes)), pair);
         if *file_bytes == WEB_GOAL_FILE {
             let note = "filebench's webserver made anew: 8 threads open, read and close files of 128 KiB";
-            report.results.push(Figure { name: "webserver_gain".into(), ..figure }.goal(1.5).note(note));
+            report.results.push(Figure { name: "webserver_gain".into(), ..figure }.goal(WEB_GOAL).note(note));
         } else {
             report.info.push(figure);
         }
     }
+}
+
+/// The goal of z-READ beside neighbours: half of what `read` takes beyond nothing.
+pub(super) fn neighbours_goal(read: f64) -> f64 {
+    1.0 + (read - 1.0).max(0.0) / 2.0
 }
 
 /// Adds the figures of the neighbours: geometric means of both, and each for information.
@@ -219,8 +228,7 @@ pub fn add_neighbour_figures(results: &NeighbourResults, report: &mut Report) {
         Figure::new(name, spread.median, "x", BetterDirection::Lower).spread(spread).note(note)
     };
     report.results.push(figure("neighbour_slowdown_read", read));
-    // Half of what `read` takes beyond nothing.
-    report.results.push(figure("neighbour_slowdown_zread", zread).goal(1.0 + (read.median - 1.0).max(0.0) / 2.0));
+    report.results.push(figure("neighbour_slowdown_zread", zread).goal(neighbours_goal(read.median)));
     for (name, rates) in &results.neighbours {
         for (beside, values) in [("read", &rates.read), ("zread", &rates.zread)] {
             let spread = Spread::of_ratios(&rates.alone, values);

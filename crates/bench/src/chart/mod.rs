@@ -3,6 +3,9 @@
 //! Relies on plotters' SVG back end only, so no fonts or image libraries are needed. Axes other than linear ones are drawn
 //! by placing logarithms, and labelled by what they stand for.
 
+mod axis;
+mod guides;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -10,6 +13,9 @@ use anyhow::Context;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+pub use axis::{Axis, AxisScale, Mark};
+use guides::{GuideName, Guides};
 
 /// The palette of Okabe and Ito, which people with any colour vision tell apart, without its yellow, which is too light for lines.
 const COLOURS: [RGBColor; 8] = [
@@ -22,8 +28,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(150, 150, 150),
 ];
-/// Lines across: goals, and what others reach.
+/// Goals and bounds.
 const LEVEL: RGBColor = RGBColor(70, 70, 70);
+/// Half the width of a stroke at one place, in pixels.
+const STROKE: i32 = 14;
 /// Pixels of a dash, and of the space after it.
 const DASH: u32 = 6;
 const GRID: RGBColor = RGBColor(225, 225, 225);
@@ -39,109 +47,6 @@ const LABEL_HEIGHT: i32 = 16;
 /// Heights between which labels stand.
 const LABEL_SPAN: (i32, i32) = (48, 366);
 type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-/// How values lie on an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AxisScale {
-    /// In proportion, from zero.
-    Linear,
-    /// By powers of two, from the least value.
-    PowersOfTwo,
-    /// By powers of ten, from a hundredth.
-    PowersOfTen,
-}
-
-impl AxisScale {
-    /// All, with the names that CSV files have for them.
-    const NAMES: [(Self, &str); 3] =
-        [(Self::Linear, "linear"), (Self::PowersOfTwo, "powers of two"), (Self::PowersOfTen, "powers of ten")];
-
-    /// The one that a CSV file calls so.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.into_iter().find(|(_, own)| *own == name).map(|(scale, _)| scale)
-    }
-
-    fn name(self) -> &'static str {
-        Self::NAMES.into_iter().find(|(scale, _)| *scale == self).map_or("", |(_, name)| name)
-    }
-
-    fn position(self, value: f64) -> f64 {
-        match self {
-            Self::Linear => value,
-            Self::PowersOfTwo => value.log2(),
-            Self::PowersOfTen if value.is_nan() => value,
-            Self::PowersOfTen => value.max(0.01).log10(),
-        }
-    }
-
-    fn label(self, position: f64) -> String {
-        match self {
-            Self::Linear => format!("{}", (position * 1e6).round() / 1e6),
-            Self::PowersOfTwo => format!("{:.0}", position.exp2()),
-            Self::PowersOfTen => format!("{}", (10_f64.powf(position) * 100.0).round() / 100.0),
-        }
-    }
-
-    /// Ends of an axis that shows all of `positions`.
-    fn range(self, positions: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
-        let finite = positions.filter(|position| position.is_finite());
-        let (least, most) = (finite.clone().fold(f64::INFINITY, f64::min), finite.fold(f64::NEG_INFINITY, f64::max));
-        match self {
-            Self::Linear => (0.0, most.max(1e-9) * 1.05),
-            Self::PowersOfTwo if least.is_finite() => (least, most.max(least + 1.0)),
-            Self::PowersOfTwo => (0.0, 1.0),
-            Self::PowersOfTen => (-2.0, most.max(0.0)),
-        }
-    }
-
-    /// Labels that fit on an axis from `least` to `most`.
-    fn labels(self, (least, most): (f64, f64)) -> usize {
-        if self == Self::PowersOfTwo { (most - least) as usize + 1 } else { 10 }
-    }
-}
-
-/// An axis.
-#[derive(Debug, Clone)]
-pub struct Axis {
-    /// What stands at it.
-    pub label: String,
-    /// The head of its column in the CSV.
-    pub column: String,
-    /// How values lie on it.
-    pub scale: AxisScale,
-    /// Values are drawn divided by this; the CSV has them as they are.
-    pub unit: f64,
-    /// A value that the axis reaches in any case, so that several charts can be compared.
-    pub reach: f64,
-    /// Values that a dashed line marks across the chart, with their names: a goal, a bound.
-    pub levels: Vec<(String, f64)>,
-}
-
-impl Axis {
-    /// An axis of undivided values.
-    pub fn new(label: impl Into<String>, column: impl Into<String>, scale: AxisScale) -> Self {
-        Self { label: label.into(), column: column.into(), scale, unit: 1.0, reach: f64::NAN, levels: Vec::new() }
-    }
-
-    /// How it is drawn, for the CSV.
-    fn described(&self) -> String {
-        let mut how = self.scale.name().to_owned();
-        if self.unit != 1.0 {
-            let _ = write!(how, ", unit {}", self.unit);
-        }
-        if self.reach.is_finite() {
-            let _ = write!(how, ", reach {}", self.reach);
-        }
-        for (name, value) in &self.levels {
-            let _ = write!(how, ", level {value} {name}");
-        }
-        format!("({how}): {}", self.label).trim_end().to_owned()
-    }
-
-    fn position(&self, value: f64) -> f64 {
-        self.scale.position(value / self.unit)
-    }
-}
 
 /// A name with its points, drawn in one colour. In columns `x` is the number of the column.
 #[derive(Debug, Clone)]
@@ -230,15 +135,16 @@ impl Chart {
         let placed = self.placed();
         let points = || placed.iter().flat_map(|(_, points)| points);
         let across = self.x.scale.range(points().map(|point| point.0));
-        let levels: Vec<f64> = self.y.levels.iter().map(|(_, value)| self.y.position(*value)).collect();
-        let reach = levels.iter().copied().chain([self.y.position(self.y.reach)]);
+        let guides = Guides::of(&self.x, &self.y, highest(points().map(|point| point.1)));
+        let reach = guides.heights().chain([self.y.position(self.y.reach)]);
         let up = self.y.scale.range(points().map(|point| point.1).chain(reach));
+        let labels = self.labels(&guides);
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut drawing = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 18))
             .margin(MARGIN)
-            .margin_right(self.labels_width())
+            .margin_right(labels_width(&labels))
             .x_label_area_size(36)
             .y_label_area_size(72)
             .build_cartesian_2d(across.0..across.1, up.0..up.1)?;
@@ -253,10 +159,11 @@ impl Chart {
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
             .x_labels(self.x.scale.labels(across))
+            .y_labels(self.y.scale.labels(up))
             .x_label_formatter(&|position| self.x.scale.label(*position))
             .y_label_formatter(&|position| self.y.scale.label(*position))
             .draw()?;
-        for &level in &levels {
+        for &level in &guides.levels {
             drawing.draw_series(dashed([across.0, across.1], level))?;
         }
         for ((_, points), colour) in placed.iter().zip(COLOURS.into_iter().cycle()) {
@@ -265,29 +172,37 @@ impl Chart {
                 drawing.draw_series(points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
             }
         }
+        let stroke = |&at: &(f64, f64)| {
+            // Inside the drawing at its ends.
+            let from = if at.0 <= across.0 { 0 } else { -STROKE };
+            let to = if at.0 >= across.1 { 0 } else { STROKE };
+            EmptyElement::at(at) + PathElement::new([(from, 0), (to, 0)], LEVEL.stroke_width(3))
+        };
+        drawing.draw_series(guides.marks.iter().map(stroke))?;
         // Each name stands where its line ends.
         let ends = placed.iter().map(|(_, points)| points.iter().rev().find(|point| point.1.is_finite()));
         let mut ends: Vec<i32> = ends.map(|end| end.map_or(0, |&end| drawing.backend_coord(&end).1)).collect();
-        ends.extend(levels.iter().map(|&level| drawing.backend_coord(&(across.1, level)).1));
-        self.draw_labels(&area, &ends)?;
+        ends.extend(guides.names.iter().map(|name| drawing.backend_coord(&(across.1, name.height.min(up.1))).1));
+        draw_labels(&area, &labels, &ends)?;
         area.present()?;
         Ok(())
     }
 
     fn columns(&self, path: &Path, names: &[String], is_stacked: bool) -> Drawn {
         let boxes = self.boxes(names.len(), is_stacked);
-        let levels: Vec<f64> = self.y.levels.iter().map(|(_, value)| self.y.position(*value)).collect();
-        let tops = boxes.iter().map(|(_, corners)| corners[1].1).chain(levels.iter().copied());
-        let highest = tops.filter(|top| top.is_finite()).fold(1e-9, f64::max);
+        let tops = boxes.iter().map(|(_, corners)| corners[1].1);
+        let guides = Guides::of(&self.x, &self.y, highest(tops.clone()));
+        let most = highest(tops.chain(guides.heights())) * 1.1;
+        let labels = self.labels(&guides);
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut drawing = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 18))
             .margin(MARGIN)
-            .margin_right(self.labels_width())
+            .margin_right(labels_width(&labels))
             .x_label_area_size(36)
             .y_label_area_size(72)
-            .build_cartesian_2d(0.0..names.len() as f64, 0.0..highest * 1.1)?;
+            .build_cartesian_2d(0.0..names.len() as f64, 0.0..most)?;
         let name = |at: &f64| {
             let is_middle = (at.fract() - 0.5).abs() < 0.01;
             names.get(at.floor() as usize).filter(|_| is_middle).cloned().unwrap_or_default()
@@ -307,46 +222,31 @@ impl Chart {
             let own = boxes.iter().filter(|(owner, _)| *owner == index);
             drawing.draw_series(own.map(|(_, corners)| Rectangle::new(*corners, colour.filled())))?;
         }
-        for &level in &levels {
+        for &level in &guides.levels {
             drawing.draw_series(dashed([0.0, names.len() as f64], level))?;
         }
+        // Across all series of the place.
+        let stroke = |&(place, height): &(f64, f64)| {
+            PathElement::new([(place + 0.1, height), (place + 0.9, height)], LEVEL.stroke_width(3))
+        };
+        drawing.draw_series(guides.marks.iter().map(stroke))?;
         // From the top in the order of the columns, of stacked parts in theirs.
         let order = |index: usize| if is_stacked { self.series.len() - index } else { index };
         let mut ends: Vec<i32> = (0..self.series.len()).map(|index| order(index) as i32).collect();
-        ends.extend(levels.iter().map(|&level| drawing.backend_coord(&(0.0, level)).1));
-        self.draw_labels(&area, &ends)?;
+        ends.extend(guides.names.iter().map(|name| drawing.backend_coord(&(0.0, name.height.min(most))).1));
+        draw_labels(&area, &labels, &ends)?;
         area.present()?;
         Ok(())
     }
 
-    /// The names that stand beside the drawing, with their colours: of the series if there are several, and of levels.
-    fn labels(&self) -> Vec<(&str, RGBColor)> {
-        let series = self.series.iter().map(|series| series.name.as_str()).zip(COLOURS.into_iter().cycle());
-        let levels = self.y.levels.iter().map(|(name, _)| (name.as_str(), LEVEL));
+    /// The names that stand beside the drawing: of the series if there are several, and of goals and bounds.
+    fn labels(&self, guides: &Guides) -> Vec<Label> {
+        let series = self.series.iter().zip(COLOURS.into_iter().cycle());
+        let series = series.map(|(series, colour)| Label { name: series.name.clone(), colour, is_dashed: false });
+        let guide = |name: &GuideName| Label { name: name.text.clone(), colour: LEVEL, is_dashed: name.is_level };
         // One line is named by the title.
-        let is_alone = self.series.len() < 2 && self.y.levels.is_empty();
-        if is_alone { Vec::new() } else { series.chain(levels).collect() }
-    }
-
-    /// The room for the names, to the right of the drawing.
-    fn labels_width(&self) -> i32 {
-        match self.labels().iter().map(|(name, _)| name.chars().count()).max() {
-            Some(longest) => LABEL_KEY + (longest as i32 * LABEL_LETTER).min(240),
-            None => 2 * MARGIN,
-        }
-    }
-
-    /// Writes the names beside the drawing, as near to these heights as they have room, each with its colour before it.
-    fn draw_labels(&self, area: &DrawingArea<SVGBackend<'_>, Shift>, heights: &[i32]) -> Drawn {
-        let left = SIZE.0 as i32 - self.labels_width() + 6;
-        let places = apart(heights, LABEL_SPAN);
-        for ((name, colour), height) in self.labels().into_iter().zip(places) {
-            let key = Rectangle::new([(left, height - 2), (left + 14, height + 2)], colour.filled());
-            area.draw(&key)?;
-            let style = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
-            area.draw(&Text::new(name.to_owned(), (left + 19, height), style))?;
-        }
-        Ok(())
+        let is_alone = self.series.len() < 2 && guides.names.is_empty();
+        if is_alone { Vec::new() } else { series.chain(guides.names.iter().map(guide)).collect() }
     }
 
     /// The corners of every column's part, with the number of its series.
@@ -387,6 +287,43 @@ impl Chart {
         }
         text
     }
+}
+
+/// A name beside the drawing.
+struct Label {
+    name: String,
+    colour: RGBColor,
+    /// Of a dashed line.
+    is_dashed: bool,
+}
+
+/// The room for the names, to the right of the drawing.
+fn labels_width(labels: &[Label]) -> i32 {
+    match labels.iter().map(|label| label.name.chars().count()).max() {
+        Some(longest) => LABEL_KEY + (longest as i32 * LABEL_LETTER).min(240),
+        None => 2 * MARGIN,
+    }
+}
+
+/// Writes the names beside the drawing, as near to these heights as they have room, each with its colour before it.
+fn draw_labels(area: &DrawingArea<SVGBackend<'_>, Shift>, labels: &[Label], heights: &[i32]) -> Drawn {
+    let left = SIZE.0 as i32 - labels_width(labels) + 6;
+    let places = apart(heights, LABEL_SPAN);
+    for (Label { name, colour, is_dashed }, height) in labels.iter().zip(places) {
+        let parts: &[(i32, i32)] = if *is_dashed { &[(0, 5), (9, 14)] } else { &[(0, 14)] };
+        for (from, to) in parts {
+            let corners = [(left + from, height - 2), (left + to, height + 2)];
+            area.draw(&Rectangle::new(corners, colour.filled()))?;
+        }
+        let style = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(name.clone(), (left + 19, height), style))?;
+    }
+    Ok(())
+}
+
+/// The highest of the places that are numbers, above nothing.
+fn highest(places: impl Iterator<Item = f64>) -> f64 {
+    places.filter(|place| place.is_finite()).fold(1e-9, f64::max)
 }
 
 /// A dashed line across.
@@ -468,6 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn goals_and_bounds_are_lines_or_strokes_with_names() {
+        let lines = ChartKind::Lines { marks: true, shaded: vec![] };
+        let columns = ChartKind::Columns { names: vec!["left".into(), "right".into()], is_stacked: false };
+        for body in [lines, columns] {
+            let mut chart = chart(body, AxisScale::Linear, [(0.0, 500.0), (1.0, 1000.0)]);
+            let dark = format!("stroke=\"#{:02X}{:02X}{:02X}\"", LEVEL.0, LEVEL.1, LEVEL.2);
+            assert!(!drawn(&chart).0.contains(&dark));
+            chart.y.marks = vec![Mark { name: "goal here".into(), x: 1.0, y: 1500.0 }];
+            let (svg, _) = drawn(&chart);
+            assert!(svg.matches(&dark).count() == 1 && svg.contains(">\ngoal here\n<"), "{svg}");
+            chart.y.levels = vec![("bound".into(), 3000.0), ("far bound".into(), 9e6)];
+            let (svg, _) = drawn(&chart);
+            assert!(svg.matches(&dark).count() > 5 && svg.contains(">\nbound\n<"), "{svg}");
+            assert!(svg.contains(">\n↑ far bound: 9000\n<"), "{svg}");
+        }
+    }
+
+    #[test]
     fn labels_keep_their_distance_and_their_order() {
         assert_eq!(apart(&[100, 200], (50, 300)), [100, 200]);
         assert_eq!(apart(&[105, 100, 102], (50, 300)), [132, 100, 116]);
@@ -498,12 +453,5 @@ mod tests {
         empty.series.iter_mut().for_each(|series| series.points.clear());
         empty.draw(&dir.path().join("charts")).unwrap();
         assert!(!dir.path().join("charts").exists());
-    }
-
-    #[test]
-    fn an_axis_of_powers_shows_the_values_and_not_their_logarithms() {
-        assert_eq!(AxisScale::PowersOfTwo.label(AxisScale::PowersOfTwo.position(512.0)), "512");
-        assert_eq!(AxisScale::PowersOfTen.label(AxisScale::PowersOfTen.position(0.01)), "0.01");
-        assert_eq!(AxisScale::PowersOfTwo.labels(AxisScale::PowersOfTwo.range([0.0, 5.0].into_iter())), 6);
     }
 }
