@@ -3,7 +3,8 @@
 A block that begins with ```console holds commands behind "$ " and what they print; "…" stands for anything. The blocks of a page are one
 session of bash in an empty folder. Ports of the pages stand for free ones, so that no server of this machine is disturbed.
 
-Relies on Debian's redis-server, redis-tools, openssl and, where a page mounts, FUSE.
+Relies on Debian's redis-server, redis-tools, openssl, sqlite3 and, where a page mounts, FUSE. Libraries are found as after an installation:
+they lie beside the binary, and LD_LIBRARY_PATH says so.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ FENCE = "```"
 PORTS = re.compile(r"\b(6379|6380|700[0-3])\b")
 # What bash says of a process that a page kills.
 KILLED = re.compile(r"^.*bash: line \d+: +\d+ Killed .*\n?", re.MULTILINE)
+LIBRARY = re.compile(r"\blibquire_\w+\.so\b")
 LIMIT_S = 120
 
 
@@ -67,6 +69,11 @@ def matches(expected, printed):
     return re.fullmatch(pattern, printed.strip("\n") + "\n") is not None
 
 
+def libraries(quire):
+    """Where the libraries of this build lie."""
+    return os.path.dirname(os.path.realpath(quire))
+
+
 class Session:
     """A bash in which the commands of a page run one after the other."""
 
@@ -90,6 +97,7 @@ class Session:
             "HOME": self.folder,
             "LC_ALL": "C.UTF-8",
             "QUIRE_PORT": port,
+            "LD_LIBRARY_PATH": libraries(quire),
         }
         self.bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
@@ -172,6 +180,10 @@ def run_page(page, options):
     assert listed, "a block has no command"
     needs_fuse = any("quire mount" in command for _, command, _ in listed)
     harness.skip_unless(not needs_fuse or os.access("/dev/fuse", os.W_OK), "takes FUSE")
+    needs_heap = any("QUIRE_HEAP" in command for _, command, _ in listed)
+    harness.skip_unless(not needs_heap or os.geteuid() == 0, "a heap on a file takes root")
+    for name in {name for _, command, _ in listed for name in LIBRARY.findall(command)}:
+        harness.skip_unless(os.path.exists(os.path.join(libraries(options.quire), name)), f"takes {name} beside the binary")
     with harness.scratch() as folder:
         session = Session(options.quire, folder)
         try:
