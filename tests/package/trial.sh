@@ -37,7 +37,7 @@ told "$(dpkg -i "$old" 2>&1)" "look at /etc/quire/quire.conf" "systemctl enable 
 [ "$(stat -c '%U %a' /var/lib/quire)" = "quire 750" ] || fail "the data directory"
 [ "$(dpkg-deb --contents "$old" | awk '{print $2}' | sort -u)" = root/root ] || fail "files of others"
 for file in /usr/share/man/man1/quire-serve.1.gz /usr/share/bash-completion/completions/quire /usr/lib/systemd/system/quire.service \
-    /usr/share/doc/quire/copyright /usr/share/doc/quire/README.md /etc/logrotate.d/quire /usr/share/quire/monitoring/grafana-dashboard.json \
+    /usr/share/doc/quire/copyright /usr/share/doc/quire/README.md /usr/share/doc/quire/crates/preload/README.md /etc/logrotate.d/quire /usr/share/quire/monitoring/grafana-dashboard.json \
     /usr/share/quire/monitoring/grafana-dashboard-mount.json /usr/share/quire/monitoring/prometheus-alerts.yml; do
     [ -s "$file" ] || fail "no $file"
 done

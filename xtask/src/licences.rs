@@ -1,7 +1,6 @@
 //! `licences`: what cargo-deny looks at, as far as it takes no network: licences, where crates come from, versions that are there twice.
 //!
-//! Relies on `cargo metadata` and `Cargo.lock`. Known weaknesses are not looked at: that takes the list of RustSec, which cargo-audit
-//! fetches.
+//! Relies on `cargo metadata` and `Cargo.lock`. Known weaknesses are not looked at: that takes the list of RustSec ([`crate::audit`]).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::{install, notices};
+use crate::{audit, install, notices};
 
 /// The only place that crates may come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -42,7 +41,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     for name in twice(&crates) {
         println!("licences: there twice: {name}");
     }
-    println!("licences: known weaknesses are not looked at; `cargo audit` does that");
+    println!("licences: known weaknesses are not looked at; `cargo audit` does that (`{}`)", audit::INSTALL);
     if let Some(file) = &choice.write {
         std::fs::write(file, notices::text()?).with_context(|| format!("writing {}", file.display()))?;
         println!("licences: {}", file.display());

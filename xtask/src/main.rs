@@ -3,6 +3,7 @@
 //! Relies on cargo having started it, so that `CARGO_MANIFEST_DIR` tells where the workspace lies; every task runs from
 //! the workspace's root.
 
+mod audit;
 mod book;
 mod c_api;
 mod crashes;
@@ -81,7 +82,7 @@ enum Task {
     Package(package::Choice),
     /// Look at the crates of others as cargo-deny does: licences, sources, versions that are there twice
     Licences(licences::Choice),
-    /// Say what blocks a release: versions, the changelog, the tree, crates that others link. Publishes nothing
+    /// Say what blocks a release: versions, the changelog, the tree, crates that others link, known weaknesses of crates. Publishes nothing
     Release(release::Choice),
     /// Fuzz every target: with cargo-fuzz where it is installed, else with the plain mutation loop
     Fuzz {

@@ -14,6 +14,8 @@ use crate::install::{self, Places};
 use crate::{notices, packages, steps};
 
 const NAME: &str = "quire";
+/// Who answers for the package.
+pub const MAINTAINER: &str = "Quire maintainers <maintainers@example.invalid>";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Where gdb looks for symbols that were taken out of a file.
 const SYMBOLS: &str = "usr/lib/debug";
@@ -24,6 +26,17 @@ License: Apache-2.0
 Comment:
  The licences of the crates that are linked are in /usr/share/doc/quire/THIRD-PARTY.
 ";
+/// Documents of users beside those in `docs`, to which these link.
+const PAGES: [&str; 8] = [
+    "README.md",
+    "COMPAT.md",
+    "SECURITY.md",
+    "crates/capi/README.md",
+    "crates/pool/README.md",
+    "crates/preload/README.md",
+    "crates/snapshot/README.md",
+    "crates/sqlite/README.md",
+];
 const RESULTS: &str = "docs/results";
 /// The test that installs the package, and what it takes.
 const TRIAL: &str = "tests/package/install.py";
@@ -136,7 +149,7 @@ impl Control<'_> {
         };
         let more = if self.name == NAME { "Recommends: redis-tools\nSuggests: fuse3, logrotate\n" } else { "" };
         Ok(format!(
-            "Package: {}\nVersion: {}\nArchitecture: {}\nMaintainer: Quire maintainers <maintainers@example.invalid>\n\
+            "Package: {}\nVersion: {}\nArchitecture: {}\nMaintainer: {MAINTAINER}\n\
              Depends: {}\n{more}Section: database\nPriority: optional\nInstalled-Size: {installed_kib}\nDescription: {about}\n",
             self.name,
             self.version,
@@ -192,12 +205,7 @@ fn documents(root: &Path, quire: &Path) -> anyhow::Result<()> {
     put(&folder.join("changelog"), read(Path::new("CHANGELOG.md"))?, 0o644)?;
     run_tool("gzip", &["-9n", text(&folder.join("changelog"))?])?;
     let documents = crate::sources::documents()?;
-    let kept = |page: &&PathBuf| {
-        page.starts_with("docs")
-            || ["README.md", "COMPAT.md", "SECURITY.md"]
-                .iter()
-                .any(|name| page.ends_with(name) && page.components().count() == 1)
-    };
+    let kept = |page: &&PathBuf| page.starts_with("docs") || PAGES.iter().any(|name| page.as_path() == Path::new(name));
     for page in documents.iter().filter(kept) {
         put(&folder.join(page), read(page)?, 0o644)?;
     }

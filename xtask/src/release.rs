@@ -1,4 +1,5 @@
-//! `release`: what stands between this tree and a release: versions, the changelog, the tree itself, and crates that others link.
+//! `release`: what stands between this tree and a release: versions, the changelog, the tree itself, crates that others link, and known weaknesses
+//! of the crates of others.
 //!
 //! Relies on git, `cargo metadata` and `cargo publish --dry-run`, which packs all crates for others together and builds them from their
 //! packages. It changes nothing and publishes nothing.
@@ -10,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::{notices, steps};
+use crate::{audit, notices, package, steps};
 
 /// Crates that programs of others depend on; those that they need are looked at, too.
 const LINKED_BY_OTHERS: [&str; 2] = ["quire-snapshot", "quire-pool"];
@@ -22,7 +23,7 @@ const PUBLISH_LIMIT: Duration = Duration::from_secs(1200);
 /// What to look at.
 #[derive(clap::Args)]
 pub struct Choice {
-    /// Leave out the trial of `cargo publish`, which builds the crates from their packages
+    /// Leave out the trial of `cargo publish`, which builds the crates from their packages, and known weaknesses, which take the network
     #[arg(long)]
     quick: bool,
 }
@@ -40,13 +41,18 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     println!("release: {version}; crates for others, in the order of publishing: {}", order.join(", "));
     let for_others: Vec<&Value> = order.iter().map(|name| own[name.as_str()]).collect();
     blocks.extend(place_fault(&for_others));
+    blocks.extend(maintainer_fault(package::MAINTAINER));
     for package in &for_others {
         blocks.extend(publish_faults(package));
     }
     if !choice.quick {
         blocks.extend(trial_fault(&order)?);
+        blocks.extend(audit::fault()?);
     }
     if blocks.is_empty() {
+        if choice.quick {
+            println!("release: what --quick leaves out was not looked at");
+        }
         println!(
             "release: nothing blocks {version}: tag it (git tag v{version}), then `cargo publish -p CRATE` in that order"
         );
@@ -75,11 +81,15 @@ fn changelog_fault(changelog: &str, version: &str) -> Option<String> {
     let Some(section) =
         changelog.split("\n## ").skip(1).find(|section| section.split([' ', '\n']).next() == Some(version))
     else {
-        return Some(format!("{CHANGELOG} has no section {heading:?}"));
+        return Some(format!(
+            "{CHANGELOG} has no section of this version; write a line \"{heading} (YYYY-MM-DD)\" and below it what changes"
+        ));
     };
     let (first, rest) = section.split_once('\n').unwrap_or((section, ""));
     if first.to_ascii_lowercase().contains("unreleased") {
-        return Some(format!("{CHANGELOG}: {version} is still called unreleased; write the day"));
+        return Some(format!(
+            "{CHANGELOG}: the line \"## {first}\" becomes \"{heading} (YYYY-MM-DD)\", with the day of the release"
+        ));
     }
     (rest.trim().is_empty()).then(|| format!("{CHANGELOG}: the section of {version} says nothing"))
 }
@@ -133,7 +143,17 @@ fn needed(package: &Value) -> impl Iterator<Item = &str> {
 fn place_fault(packages: &[&Value]) -> Option<String> {
     let place =
         packages.iter().filter_map(|package| package["repository"].as_str()).find(|place| place.contains(NOWHERE))?;
-    Some(format!("Cargo.toml: the repository is {place}, which leads nowhere; write where the sources are to be had"))
+    Some(format!(
+        "Cargo.toml: the line repository = \"{place}\" of [workspace.package] leads nowhere; write the address at which others get the sources \
+         (all crates have it from there)"
+    ))
+}
+
+/// Users of the package write to this address.
+fn maintainer_fault(maintainer: &str) -> Option<String> {
+    maintainer.contains(NOWHERE).then(|| {
+        format!("xtask/src/package.rs: MAINTAINER is \"{maintainer}\"; write the name and the address of who answers for the Debian package")
+    })
 }
 
 /// Has cargo do all of publishing but the upload.
@@ -178,8 +198,12 @@ mod tests {
     #[test]
     fn a_version_needs_a_section_with_a_day_and_words() {
         let fault = |changelog: &str| changelog_fault(changelog, "0.2.0").unwrap_or_default();
-        assert!(fault("# Changelog\n\n## 0.1.0 (2026-11-01)\n\n- a\n").contains("no section"));
-        assert!(fault("# Changelog\n\n## 0.2.0 (unreleased)\n\n- a\n").contains("unreleased"));
+        assert!(
+            fault("# Changelog\n\n## 0.1.0 (2026-11-01)\n\n- a\n")
+                .contains("no section of this version; write a line \"## 0.2.0 (YYYY-MM-DD)\"")
+        );
+        let told = "the line \"## 0.2.0 (unreleased)\" becomes \"## 0.2.0 (YYYY-MM-DD)\"";
+        assert!(fault("# Changelog\n\n## 0.2.0 (unreleased)\n\n- a\n").contains(told));
         assert!(fault("# Changelog\n\n## 0.2.0 (2026-12-01)\n\n## 0.1.0\n\n- a\n").contains("says nothing"));
         assert_eq!(fault("# Changelog\n\n## 0.2.0 (2026-12-01)\n\n- a\n"), "");
     }
@@ -214,7 +238,13 @@ mod tests {
         for part in ["publish = false", "no readme", "quire-sys by its path only"] {
             assert!(found.contains(part), "{part}: {found}");
         }
-        assert!(place_fault(&[&package, &package]).unwrap().contains("https://example.invalid/q, which leads nowhere"));
+        assert!(
+            place_fault(&[&package, &package])
+                .unwrap()
+                .contains("repository = \"https://example.invalid/q\" of [workspace.package] leads nowhere")
+        );
+        assert!(maintainer_fault("Q <q@example.invalid>").unwrap().contains("MAINTAINER is \"Q <q@example.invalid>\""));
+        assert_eq!(maintainer_fault("Q <q@example.org>"), None);
         let good = json!({"name": "a", "description": "d", "license": "MIT", "repository": "https://b", "readme": "README.md", "dependencies": []});
         assert_eq!((publish_faults(&good), place_fault(&[&good])), (vec![], None));
     }
