@@ -42,8 +42,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let states = features.iter().map(|feature| feature.state).chain(mechanisms.iter().map(|finding| finding.state));
     let lacking = states.filter(|state| *state != FeatureState::Works).count();
     match lacking {
-        0 => quire_sys::outln!("\nEverything that Quire uses works here.")?,
-        _ => quire_sys::outln!("\nQuire works here; what is marked above works with a fallback.")?,
+        0 => quire_sys::outln!("\nEverything that Quire uses works here. `quire serve --dir DIR` starts a server.")?,
+        _ => quire_sys::outln!(
+            "\nQuire works here; what is marked above works with a fallback. `quire serve --dir DIR` starts a server."
+        )?,
     }
     Ok(ExitCode::SUCCESS)
 }

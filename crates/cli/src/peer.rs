@@ -160,7 +160,7 @@ impl Peer {
     /// As [`Peer::connect`], of a server that may take so long to answer.
     fn connect_with(named: &str, patience: Duration) -> anyhow::Result<Self> {
         let Some(address) = address(named) else { bail!("{named} is not HOST:PORT") };
-        let failed = || format!("cannot connect to {named}");
+        let failed = || format!("cannot connect to {named} (`quire serve` starts a server)");
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in address.to_socket_addrs().with_context(failed)? {
             match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
