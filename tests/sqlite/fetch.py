@@ -373,6 +373,33 @@ def a_forked_child_leaves_its_parent_s_pages_alone(options):
         connection.close()
 
 
+def an_open_cursor_keeps_no_page_but_its_own_of_what_others_have_changed(options):
+    load(options)
+    with database() as path:
+        make_rows(path, "WAL")
+        reader, connection = in_place(path), in_place(path)
+
+        def write(*more):
+            statements = ["UPDATE t SET v = v || 'x' WHERE k < 9", *more]
+            script = f"import sqlite3; c = sqlite3.connect({path!r}, timeout=60); [c.execute(s).fetchall() or c.commit() for s in {statements!r}]"
+            subprocess.run([sys.executable, "-B", "-c", script], check=True)
+
+        write()
+        cursor = reader.execute("SELECT k, v FROM t WHERE k > 99")
+        assert cursor.fetchone() == (100, value(100, 0))
+        assert len(connection.execute("SELECT * FROM t").fetchall()) == ROWS
+        before = stats(connection)
+        write("PRAGMA wal_checkpoint(PASSIVE)")
+        assert connection.execute("SELECT v FROM t WHERE k = 5").fetchone() == (value(5, 0) + "xx",)
+        now = stats(connection)
+        assert now["invalidations"] > before["invalidations"] and now["pool_leased_bytes"] > 0, (before, now)
+        assert now["pool_resident_bytes"] < before["pool_resident_bytes"] // 2, (before, now)
+        assert cursor.fetchall() == [(number, value(number, 0)) for number in range(101, ROWS)]
+        reader.close()
+        connection.close()
+        assert is_sound(path)
+
+
 def what_others_write_comes_in_place_with_the_next_statement(options):
     """Turn by turn with another process, without a cache of the connection's own in between."""
     load(options)
@@ -412,6 +439,7 @@ if __name__ == "__main__":
         a_file_that_is_cut_off_under_an_open_cursor_ends_no_process,
         damaged_pages_give_what_they_give_by_sqlite_s_own_vfs,
         a_forked_child_leaves_its_parent_s_pages_alone,
+        an_open_cursor_keeps_no_page_but_its_own_of_what_others_have_changed,
         what_others_write_comes_in_place_with_the_next_statement,
     ]
     harness.run(TESTS, harness.arguments(__doc__))

@@ -214,6 +214,11 @@ impl PoolConfig {
         (self.budget_pages().min(pages) * usize::from(self.lease_percent) / 100).max(1)
     }
 
+    /// The smallest budget, in pages, of which leases may pin `pinned`.
+    pub(crate) fn pages_for_leases(&self, pinned: usize) -> usize {
+        (pinned * 100).div_ceil(usize::from(self.lease_percent))
+    }
+
     /// Pages that fit the budget.
     pub(crate) fn budget_pages(&self) -> usize {
         self.budget_bytes / self.page_bytes

@@ -26,7 +26,7 @@ impl LeasePins {
         Self { free: CreditPool::new(total, cores), ended: EventCount::default(), waiting: AtomicU32::new(0) }
     }
 
-    /// Lets leases pin `pages` from now on. What leases pin beyond that stays allowed until the next call after they have ended.
+    /// Lets leases pin `pages` from now on, or as many as they pin already.
     pub(crate) fn resize(&self, pages: usize) {
         let total = self.total();
         if pages > total {

@@ -81,8 +81,8 @@ impl Pool {
     }
 
     /// Gives the pool another budget, as far as pages can be evicted for that at once: those that are dirty, or held by guards or leases, stay. Returns
-    /// the budget's bytes then. Leases may pin their part of the new budget, and never more than of the one that the pool was made with. Address
-    /// space and shards stay as they were made.
+    /// the budget's bytes then. Leases may pin their part of the new budget, and never more than of the one that the pool was made with; a budget of
+    /// which the leases that there are would pin more than their part is not given. Address space and shards stay as they were made.
     ///
     /// # Errors
     /// [`PoolError::Config`]: fewer than four pages, or a budget that both tiers share.

@@ -147,9 +147,14 @@ pub(crate) fn evict(shared: &PoolState, pages: usize) -> usize {
 }
 
 /// Lets maps have `pages` pages in all from now on; not for a budget that both tiers share. Pages that are dirty, or held by guards, are not
-/// waited for, nor are those that other threads take meanwhile. Returns the pages that maps may have.
+/// waited for, nor are those that other threads take meanwhile; and what leases pin stays the part of the budget that they may pin, so that the
+/// rest can be evicted. Returns the pages that maps may have.
 pub(crate) fn resize(shared: &PoolState, pages: usize) -> usize {
     let _alone = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+    let config = &shared.config;
+    // First of all, so that no lease takes what is about to be evicted.
+    shared.pins.resize(config.lease_pages_of(pages.min(shared.credits.total())));
+    let pages = pages.max(config.pages_for_leases(shared.pins.pinned()).min(shared.credits.total()));
     if let Some(more) = pages.checked_sub(shared.credits.total()) {
         shared.credits.grow(more);
         shared.pressure.progress(more);
@@ -166,8 +171,7 @@ pub(crate) fn resize(shared: &PoolState, pages: usize) -> usize {
     // What the last batch has set free.
     shared.credits.shrink(shared.credits.total().saturating_sub(pages));
     let total = shared.credits.total();
-    // What is left beside leases can be evicted, as before.
-    shared.pins.resize(shared.config.lease_pages_of(total));
+    shared.pins.resize(config.lease_pages_of(total));
     total
 }
 

@@ -62,7 +62,7 @@ fn leases_pin_their_part_of_a_budget_that_shrinks_and_grows_again() {
     assert_eq!(limit(), 10);
     let held: Vec<_> = (0..10).map(|page| map.try_lease(page * PAGE as u64, PAGE).unwrap()).collect();
     assert!(matches!(map.try_lease(10 * PAGE as u64, PAGE), Err(PoolError::LeaseLimit { limit_pages: 10, .. })));
-    pool.set_budget(20 * PAGE).unwrap();
+    assert_eq!(pool.set_budget(20 * PAGE).unwrap(), 40 * PAGE, "of which what is leased is a quarter");
     assert_eq!(limit(), 10, "what is leased stays so");
     read_all(&map);
     drop(held);

@@ -222,7 +222,11 @@ impl Database {
         match new_map(&self.pool, &self.device, reserve_bytes) {
             Ok(new) => {
                 self.len.store(new.len(), Ordering::Release);
-                *map = new;
+                let old = std::mem::replace(&mut *map, new);
+                // A connection's leases may keep it, but no page that they are not of can be read again: it would take the pool's room.
+                if self.fetches.served.load(Ordering::Relaxed) > 0 {
+                    old.discard(PageNo(0)..PageNo(old.pages()));
+                }
             }
             Err(error) => self.turn_off(&error),
         }

@@ -56,7 +56,9 @@ pub struct Block {
     pub remaps: AtomicU32,
     /// Where a read was remapped only to see what becomes of it; 0 if that is seen. The next read there has to inspect it, as it may be copied, which
     /// stores to all pages.
-    pub explored: AtomicUsize,
+    explored: AtomicUsize,
+    /// How many bytes from there on that was.
+    explored_bytes: AtomicUsize,
     /// Reads that are copied before the loss model makes another try.
     pub declines: AtomicU32,
     /// How many these were at first the last time.
@@ -67,6 +69,8 @@ pub struct Block {
     pub remapped: AtomicU32,
     /// Reads that the loss model had copied for what it knew of this block.
     model_copies: AtomicU32,
+    /// Reads to other places of the block than that of the trial in it.
+    passed_trial: AtomicU32,
     /// Whether probes of reads to this block pay.
     pub probes: ProbeBudget,
 }
@@ -87,11 +91,32 @@ impl Block {
         self.explored.load(Ordering::Relaxed) != 0
     }
 
+    /// A trial lies at `range`; none, if that is empty.
+    pub fn set_trial(&self, range: &Range<usize>) {
+        self.explored_bytes.store(range.len(), Ordering::Relaxed);
+        self.explored.store(range.start, Ordering::Relaxed);
+    }
+
+    /// Where a trial lies, of which no thread sees the outcome but the caller.
+    pub fn take_trial(&self) -> Option<usize> {
+        Some(self.explored.swap(0, Ordering::Relaxed)).filter(|&at| at != 0)
+    }
+
+    /// Whether a read to `buffer` overwrites a part of the trial. A hint: two threads may be at it.
+    pub fn is_trial_in(&self, buffer: &Range<usize>) -> bool {
+        let (at, bytes) = (self.explored.load(Ordering::Relaxed), self.explored_bytes.load(Ordering::Relaxed));
+        at != 0 && at < buffer.end && buffer.start < at.saturating_add(bytes)
+    }
+
+    /// Whether it is the turn of a read to another place to look at the trial: of one in `every`.
+    pub fn is_turn_past_trial(&self, every: u32) -> bool {
+        self.passed_trial.fetch_add(1, Ordering::Relaxed).wrapping_add(1).is_multiple_of(every)
+    }
+
     /// The loss model has a read copied for what it knows, or does not know, of this block.
     #[inline]
     pub fn note_model_copy(&self) {
-        // Two threads that come at once may count as one: it matters only that the number changes.
-        self.model_copies.store(self.model_copies.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.model_copies.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many reads the loss model had copied here. Each may have stored to what was remapped before it.
@@ -390,10 +415,14 @@ impl BlockTable {
                     return false;
                 }
                 maps.extents.remove(&(start..start + len));
+                block.set_trial(&(0..0));
                 block.is_advised.store(0, Ordering::SeqCst);
             } else {
                 // SAFETY: a free block is the library's, and what it holds is not used any more.
                 let _ = unsafe { map::discard(start as *mut u8, len) };
+                // What the program did with it can't be seen any more.
+                block.set_trial(&(0..0));
+                block.note_model_copy();
             }
             return true;
         }
@@ -498,6 +527,8 @@ mod tests {
         // SAFETY: blocks of that size, of this test's, which stay mapped.
         let zeros = many.iter().filter(|block| unsafe { block.cast::<u8>().read() } == 0).count();
         assert!((20..60).contains(&zeros), "much of what is freed goes back at once, and not all: {zeros}");
+        let forgotten = many.iter().filter(|block| of(block.addr()).unwrap().model_copies() > 0).count();
+        assert_eq!(forgotten, zeros, "what goes back tells nothing of the program's use");
         let end = range().end;
         give_up_addresses();
         assert!(range().end < end && has(second.addr()) && !has(end - 1) && allocate(1 << 30, 16).is_none());

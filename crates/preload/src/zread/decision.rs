@@ -93,12 +93,11 @@ fn by_model(block: &Block, total: usize, buffers: &[IoVec]) -> Result<bool, Copy
     is_trial(block, total, probes.is_in_debt()).inspect_err(|_| block.note_model_copy())
 }
 
-/// While a trial lies in a block: whether a read is probed, and so inspects it first. One to the same place is, as it would overwrite it. Reads to
+/// While a trial lies in a block: whether a read is probed, and so inspects it first. One to a part of it is, as it would overwrite that. Reads to
 /// other places of the block leave it as it is, and the program has its turn with it; one of many sees it, in case none comes there again.
 fn shows_trial(block: &Block, buffers: &[IoVec]) -> bool {
-    let at = block.explored.load(Ordering::Relaxed);
-    let overwrites = |buffer: &IoVec| at.wrapping_sub(buffer.iov_base as usize) < buffer.iov_len;
-    buffers.iter().any(overwrites) || is_turn_of_trial()
+    let range = |buffer: &IoVec| buffer.iov_base as usize..(buffer.iov_base as usize).saturating_add(buffer.iov_len);
+    buffers.iter().any(|buffer| block.is_trial_in(&range(buffer))) || block.is_turn_past_trial(EXPLORED_EVERY)
 }
 
 /// Whether a read of `total` bytes is a trial, if the loss model doesn't have it copied for what is known of the buffer. Where probes are rare
@@ -225,11 +224,14 @@ mod tests {
         decline(&block, 1 << 20);
         assert_eq!(by_model(&block, 1 << 20, &buffer(1 << 20)), Err(CopyReason::Loss));
         assert_eq!(block.model_copies(), 1, "the copy has overwritten what was remapped");
-        block.explored.store(2 << 20, Ordering::Relaxed);
+        block.set_trial(&(2 << 20..3 << 20));
         let others = || (0..2 * EXPLORED_EVERY).filter(|_| by_model(&block, 1 << 20, &buffer(5 << 20)).is_ok()).count();
         assert_eq!((others(), block.model_copies()), (2, 1), "the program has its turn before it is looked at");
         assert_eq!(by_model(&block, 1 << 20, &buffer(2 << 20)), Ok(false));
         assert_eq!(by_model(&block, 1 << 20, &buffer((1 << 20) + 4096)), Ok(false));
+        assert_eq!(by_model(&block, 1 << 20, &buffer((3 << 20) - 4096)), Ok(false), "it would overwrite the end");
+        assert_eq!(by_model(&block, 1 << 20, &buffer(1 << 20)), Err(CopyReason::Loss));
+        assert_eq!(by_model(&block, 1 << 20, &buffer(3 << 20)), Err(CopyReason::Loss));
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub fn read(number: i32, buffers: &[IoVec], start: ReadStart, probe: ReadProbe) 
             // At the end there is nothing that would be copied over it.
             if reason != CopyReason::AtEnd && probe.block.is_remapped() {
                 inspect_before_copy(probe.block);
+                // If it could not be looked at, it can't be later.
+                probe.block.set_trial(&(0..0));
                 probe.block.remapped.store(0, Ordering::Relaxed);
             }
             None
@@ -133,8 +135,8 @@ fn try_read(
     }
     // Only now: what isn't remapped, such as a file that is not in the page cache, is no trial.
     let is_trial = gain == RemapGain::Unknown && probe.block.is_remapped();
-    let trial = if is_trial { trial_of(&maps, probe.block, buffers) } else { 0 };
-    probe.block.explored.store(trial, Ordering::Relaxed);
+    let trial = if is_trial { trial_of(&maps, probe.block, buffers) } else { 0..0 };
+    probe.block.set_trial(&trial);
     Ok((result, gain))
 }
 
@@ -357,20 +359,19 @@ fn inspect_before_remap(maps: &MapsState, range: &Range<usize>) {
     }
 }
 
-/// Where a read that was a trial has been remapped, in this block; 0 if it has not.
-fn trial_of(maps: &MapsState, block: &Block, buffers: &[IoVec]) -> usize {
+/// Where a read that was a trial has been remapped, in this block: the first piece; empty if it has not.
+fn trial_of(maps: &MapsState, block: &Block, buffers: &[IoVec]) -> Range<usize> {
     let is_here = |extent: &Extent| blocks::of(extent.start).is_some_and(|other| std::ptr::eq(other, block));
     let remapped_in = |buffer: &IoVec| {
         let range = buffer.iov_base as usize..(buffer.iov_base as usize).saturating_add(buffer.iov_len);
         maps.extents.first_in_use(&range, block.model_copies()).and_then(|extent| extent.within(&range)).filter(is_here)
     };
-    buffers.iter().find_map(remapped_in).map_or(0, |extent| extent.start)
+    buffers.iter().find_map(remapped_in).map_or(0..0, |extent| extent.range())
 }
 
 /// After a trial: learns what became of it, before anything else becomes of its memory.
 fn inspect_after_trial(maps: &MapsState, block: &Block) {
-    let at = block.explored.swap(0, Ordering::Relaxed);
-    if at != 0 {
+    if let Some(at) = block.take_trial() {
         maps.extents.first_in_use(&(at..at + 1), block.model_copies()).inspect(|&trial| inspect(maps, block, trial));
     }
 }
@@ -458,7 +459,7 @@ mod tests {
             remap_all(&mut maps);
             assert_eq!(block.history.shares(), None, "nothing is learnt from what the model itself had copied there");
             let buffer = IoVec { iov_base: pointer, iov_len: LEN };
-            block.explored.store(trial_of(&maps, block, &[buffer]), Ordering::Relaxed);
+            block.set_trial(&trial_of(&maps, block, &[buffer]));
             inspect_after_trial(&maps, block);
             assert_eq!(block.history.shares(), Some(UseShares::UNTOUCHED));
             block.remapped.store(0, Ordering::Relaxed);
