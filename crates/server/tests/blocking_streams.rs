@@ -157,6 +157,28 @@ fn consumers_tell_when_they_have_asked_and_when_they_were_given_something() {
 }
 
 #[test]
+fn a_consumer_that_is_deleted_while_it_waits_is_made_anew_by_its_next_entry() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = [("appendonly", "yes")];
+    let server = start_in(directory.path(), &settings);
+    let (mut admin, mut client) = (server.client(), server.client());
+    admin.call("XGROUP CREATE s g $ MKSTREAM");
+    wait(&mut admin, &mut client, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+    assert_eq!(admin.call("XINFO CONSUMERS s g").items().len(), 1);
+    admin.call("XGROUP DELCONSUMER s g c");
+    assert_eq!((admin.call("XINFO CONSUMERS s g"), blocked(&mut admin)), (Value::Array(vec![]), 1));
+    admin.call("XADD s 1-1 f v");
+    assert_eq!(ids(&client.reply()), ["1-1"]);
+    assert_eq!(admin.call("XINFO CONSUMERS s g").items()[0].items()[3], Value::Int(1), "it is pending");
+    // The log says the same.
+    wait(&mut admin, &mut client, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+    admin.call("XGROUP DELCONSUMER s g c");
+    drop((admin, client, server));
+    let server = start_in(directory.path(), &settings);
+    assert_eq!(server.client().call("XINFO CONSUMERS s g"), Value::Array(vec![]));
+}
+
+#[test]
 fn no_last_id_is_below_that_of_a_deleted_entry() {
     let (_server, mut admin, _) = with_clients(0);
     for id in ["1-1", "1-5", "2-1"] {

@@ -229,13 +229,15 @@ fn read_for_group(
 ) -> Result<bool, CmdError> {
     let (key, group_at, _) = words;
     let group = request.group_of(ctx, key, group_at)?;
-    // A consumer to which nothing is delivered is made, too.
-    let consumer = consumer_for(ctx, words, &group)?;
     if id != StreamId::MAX {
+        let consumer = consumer_for(ctx, words, &group)?;
         begin_stream(ctx, key);
         show_history(ctx, request, words, (&group, &consumer), id)?;
         return Ok(true);
     }
+    // A consumer to which nothing is delivered is made, too. A client that waits doesn't ask again when the key is changed: if another
+    // client has deleted its consumer since, that is made anew when there is an entry for it.
+    let asked = if ctx.client.waits_on_keys() { None } else { Some(consumer_for(ctx, words, &group)?) };
     let Some(from) = group.last_id.next() else { return Ok(false) };
     let start = ctx.reply.len();
     begin_stream(ctx, key);
@@ -246,6 +248,10 @@ fn read_for_group(
         ctx.reply.truncate(start);
         return Ok(false);
     }
+    let consumer = match asked {
+        Some(consumer) => consumer,
+        None => consumer_for(ctx, words, &group)?,
+    };
     deliver(ctx, request, words, (&group, consumer), (&summary, &ids))?;
     Ok(true)
 }
