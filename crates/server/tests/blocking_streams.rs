@@ -179,6 +179,24 @@ fn a_consumer_that_is_deleted_while_it_waits_is_made_anew_by_its_next_entry() {
 }
 
 #[test]
+fn a_consumer_that_is_made_by_the_way_is_no_change_for_clients_that_watch_the_key() {
+    let (_server, mut admin, mut clients) = with_clients(1);
+    admin.call("XGROUP CREATE s g $ MKSTREAM");
+    for (line, touches) in [
+        ("XREADGROUP GROUP g a STREAMS s >", false),
+        ("XCLAIM s g b 0 1-1", false),
+        ("XAUTOCLAIM s g c 0 0", false),
+        ("XADD s 1-1 f v", true),
+    ] {
+        clients[0].call("WATCH s");
+        admin.call(line);
+        clients[0].call("MULTI");
+        assert_eq!(clients[0].call("EXEC") == Value::Null, touches, "{line}");
+    }
+    assert_eq!(admin.call("XINFO CONSUMERS s g").items().len(), 3);
+}
+
+#[test]
 fn no_last_id_is_below_that_of_a_deleted_entry() {
     let (_server, mut admin, _) = with_clients(0);
     for id in ["1-1", "1-5", "2-1"] {

@@ -135,7 +135,8 @@ impl ClaimOptions {
     }
 }
 
-/// The consumer of this name, which is made if there is none, in a change of its own; whether it was made.
+/// The consumer of this name, which is made if there is none, in a change of its own. As in Redis that is notified, and is no change for
+/// clients that watch the key or wait for it.
 pub(super) fn consumer_for(
     ctx: &mut Ctx<'_>,
     (key, group_at, at): (usize, usize, usize),
@@ -147,8 +148,10 @@ pub(super) fn consumer_for(
         stream.touch_consumer(&consumer, now_ms)?;
         return Ok(consumer);
     }
+    stream.tell_no_watcher();
     let consumer = stream.create_consumer(group, args.at(at), now_ms)?;
     drop(stream);
+    ctx.store.note_key_event(ctx.client.db, args.at(key));
     say_consumer(ctx, key, group_at, at);
     Ok(consumer)
 }

@@ -456,7 +456,7 @@ impl Keyspace {
         self.events.set_noting(noting);
     }
 
-    /// Notes that something happened to a key that changed nothing, if such things are noted.
+    /// Notes that something happened to a key that changed nothing, or nothing for its watchers, if such things are noted.
     pub fn note_key_event(&mut self, db: DbId, key: &[u8]) {
         self.events.note(db, key, KeyFate::Changed);
     }
