@@ -68,6 +68,9 @@ fn use_all(store: &mut Store) {
                 (0..30).for_each(|number| _ = stream.set_pending(&group, &consumer, (id(5, number * 2), 1, 1)));
             }
             (0..30).for_each(|number| _ = stream.remove_pending(&group, id(5, number)));
+            if let Ok(Some(consumer)) = stream.view().and_then(|view| view.consumer(&group, b"writer")) {
+                let _ = stream.note_activity(consumer, 7);
+            }
             if let Ok(Some(consumer)) = stream.view().and_then(|view| view.consumer(&group, b"reader")) {
                 let _ = stream.delete_consumer(&group, &consumer);
             }
@@ -102,6 +105,22 @@ fn a_packed_stream_that_is_not_well_formed_is_named() {
         assert!(matches!(found, Err(StoreError::Damaged { .. })), "{what}: {found:?}");
         use_all(&mut store);
     }
+}
+
+#[test]
+fn a_consumer_that_says_that_it_is_longer_than_its_object_is_named() {
+    let mut image = image_of(&mut made(5, 100, &[b"group"]));
+    let name = |page: &[u8]| page.windows(6).position(|bytes| bytes == b"reader");
+    let (index, place) =
+        image.pages.iter().enumerate().find_map(|(index, (_, page))| name(page).map(|at| (index, at))).unwrap();
+    // Before the name come the length of it and 24 bytes of the consumer's own.
+    let length = &mut image.pages[index].1[place - 28..][..4];
+    assert_eq!(*length, 6u32.to_le_bytes());
+    length.copy_from_slice(&70u32.to_le_bytes());
+    let mut store = open(&image).unwrap();
+    let found = store.check_value(ZERO, KEY);
+    assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+    use_all(&mut store);
 }
 
 proptest! {

@@ -401,37 +401,72 @@ mod tests {
     use crate::Store;
     use crate::config::StoreConfig;
     use crate::db::DbId;
+    use crate::heap::Heap;
+    use crate::table::TableHead;
 
     use super::super::items::{self, ConsumerFields, HEADER_BYTES, ItemHeader, ItemKind};
     use super::*;
 
-    #[test]
-    fn a_consumer_of_an_older_program_has_one_time_until_it_is_given_something() {
-        let mut store = Store::create(StoreConfig::default()).unwrap();
-        let mut stream = open_mut(&mut store, DbId(0), b"s").unwrap();
+    /// Does something to what a large stream consists of, which is no change.
+    fn with_parts(stream: &mut StreamMut<'_>, change: impl FnOnce(&mut Heap, &mut TableHead) -> Result<()>) {
+        let head = stream.value.table().unwrap();
+        stream.value.change_table_if(head, |heap, head| change(heap, head).map(|()| ((), false))).unwrap();
+    }
+
+    /// The consumer of a group that both have these names.
+    fn look(stream: &StreamMut<'_>) -> Result<StreamConsumer> {
+        let view = stream.view()?;
+        Ok(view.consumer(&view.group(b"g")?.unwrap(), b"name")?.unwrap())
+    }
+
+    /// A stream with that consumer, as an older program made it: it wrote neither the mark nor what follows the name.
+    fn with_old_consumer(store: &mut Store) -> StreamMut<'_> {
+        let mut stream = open_mut(store, DbId(0), b"s").unwrap();
         stream.create().unwrap();
         stream.create_group(b"g", StreamId::MIN, None).unwrap();
         let group = stream.view().unwrap().group(b"g").unwrap().unwrap();
         let consumer = stream.create_consumer(&group, b"name", 5).unwrap();
         assert_eq!(consumer.active_ms, None);
-        // Such a program wrote neither the mark nor what follows the name.
-        let head = stream.value.table().unwrap();
         let bytes = HEADER_BYTES + size_of::<ConsumerFields>() + 4;
-        let shorten = |heap: &mut crate::heap::Heap, head: &mut crate::table::TableHead| {
+        with_parts(&mut stream, |heap, head| {
             heap.arena.get_mut::<ItemHeader>(consumer.item)?.kind = ItemKind::Consumer as u32;
-            items::resize(heap, head, consumer.item, bytes, bytes).map(|_| ((), false))
-        };
-        stream.value.change_table_if(head, shorten).unwrap();
-        let look = |stream: &StreamMut<'_>| stream.view().unwrap().consumer(&group, b"name").unwrap().unwrap();
-        let old = look(&stream);
+            items::resize(heap, head, consumer.item, bytes, bytes).map(drop)
+        });
+        stream
+    }
+
+    #[test]
+    fn a_consumer_of_an_older_program_has_one_time_until_it_is_given_something() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut stream = with_old_consumer(&mut store);
+        let old = look(&stream).unwrap();
         assert_eq!((old.seen_ms, old.active_ms, &*old.name), (5, Some(5), &b"name"[..]));
         stream.touch_consumer(&old, 7).unwrap();
-        let old = look(&stream);
+        let old = look(&stream).unwrap();
         stream.note_activity(old, 8).unwrap();
-        stream.touch_consumer(&look(&stream), 9).unwrap();
-        let timed = look(&stream);
+        let timed = look(&stream).unwrap();
+        stream.touch_consumer(&timed, 9).unwrap();
+        let timed = look(&stream).unwrap();
         assert_eq!((timed.seen_ms, timed.active_ms, &*timed.name), (9, Some(8), &b"name"[..]));
         drop(stream);
         store.check_value(DbId(0), b"s").unwrap();
+    }
+
+    #[test]
+    fn a_consumer_whose_mark_is_wrong_writes_no_time_into_another_object() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        let mut stream = with_old_consumer(&mut store);
+        let old = look(&stream).unwrap();
+        with_parts(&mut stream, |heap, _| {
+            // There is no room for a time behind the name.
+            assert!(heap.arena.usable_size(old.item)? < HEADER_BYTES + size_of::<ConsumerFields>() + 4 + 8);
+            heap.arena.get_mut::<ItemHeader>(old.item)?.kind |= items::TIMED;
+            Ok(())
+        });
+        let damaged = |found: Result<()>| assert!(matches!(found, Err(StoreError::Damaged { .. })), "{found:?}");
+        damaged(look(&stream).map(drop));
+        damaged(stream.note_activity(old, 8));
+        drop(stream);
+        damaged(store.check_value(DbId(0), b"s").map(drop));
     }
 }

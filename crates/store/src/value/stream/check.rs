@@ -93,7 +93,7 @@ impl Passed<'_> {
         *consumers = consumers.checked_sub(1).ok_or_else(damaged)?;
         let is_new = self.consumers.insert(space, (group, fields.pending)).is_none();
         if is_new && !self.groups.contains_key(&space) && fields.group == u64::from(group) {
-            // Its name is read, too.
+            // Its name and its time are read, too, which have to lie within its object.
             return groups::read_consumer(self.arena, item).map(drop);
         }
         Err(damaged())

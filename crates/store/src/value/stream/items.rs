@@ -317,13 +317,25 @@ pub(super) fn add_named(
     })
 }
 
+/// Where a consumer's name ends, behind which its active time lies if it is timed. Both have to lie within its object: what is behind that is
+/// another one's.
+fn name_end(arena: &Arena, consumer: Handle, header: &ItemHeader) -> Result<usize> {
+    let end = CONSUMER_BYTES + header.name_len as usize;
+    let behind = if header.kind & TIMED == 0 { 0 } else { TIME_BYTES };
+    if end + behind > arena.usable_size(consumer)? {
+        return Err(StoreError::damaged("a consumer of a stream that is longer than its object"));
+    }
+    Ok(end)
+}
+
 /// When a consumer was last given something; `None` if it never was. One that an older program made has one time, when it last asked.
 pub(super) fn active_ms(arena: &Arena, consumer: Handle) -> Result<Option<i64>> {
     let header = arena.get::<ItemHeader>(consumer)?;
+    let end = name_end(arena, consumer, header)?;
     if header.kind & TIMED == 0 {
         return Ok(Some(fields::<ConsumerFields>(arena, consumer)?.seen_ms));
     }
-    let bytes = arena.bytes(consumer, CONSUMER_BYTES + header.name_len as usize, TIME_BYTES)?;
+    let bytes = arena.bytes(consumer, end, TIME_BYTES)?;
     let time_ms = <[u8; TIME_BYTES]>::try_from(bytes).map_or(NEVER, i64::from_le_bytes);
     Ok(Some(time_ms).filter(|&time_ms| time_ms != NEVER))
 }
@@ -331,7 +343,7 @@ pub(super) fn active_ms(arena: &Arena, consumer: Handle) -> Result<Option<i64>> 
 /// Notes when a consumer was last given something. One that an older program made moves to a larger object first.
 pub(super) fn set_active_ms(heap: &mut Heap, head: &mut TableHead, consumer: Handle, time_ms: i64) -> Result<()> {
     let header = *heap.arena.get::<ItemHeader>(consumer)?;
-    let (mut item, end) = (consumer, CONSUMER_BYTES + header.name_len as usize);
+    let (mut item, end) = (consumer, name_end(&heap.arena, consumer, &header)?);
     if header.kind & TIMED == 0 {
         item = resize(heap, head, consumer, end, end + TIME_BYTES)?;
         heap.arena.get_mut::<ItemHeader>(item)?.kind |= TIMED;
