@@ -352,7 +352,7 @@ impl StreamMut<'_> {
     }
 
     /// Notes when a consumer was given an entry, which is no change. It is the last that is done with a consumer that was looked up: one
-    /// of an older program's image moves for it.
+    /// of an older program's image moves for it, and keeps its one time if there is no memory for that.
     ///
     /// # Errors
     /// As [`open_mut`].
@@ -450,6 +450,23 @@ mod tests {
         assert_eq!((timed.seen_ms, timed.active_ms, &*timed.name), (9, Some(8), &b"name"[..]));
         drop(stream);
         store.check_value(DbId(0), b"s").unwrap();
+    }
+
+    #[test]
+    fn a_consumer_of_an_older_program_is_given_something_though_there_is_no_memory_for_a_time() {
+        let mut store = Store::create(StoreConfig { max_memory_bytes: 8 << 20, ..StoreConfig::default() }).unwrap();
+        let mut stream = with_old_consumer(&mut store);
+        with_parts(&mut stream, |heap, _| loop {
+            match heap.alloc(HEADER_BYTES + size_of::<ConsumerFields>() + 4 + 8) {
+                Ok(_) => {}
+                Err(StoreError::OutOfMemory { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        });
+        let old = look(&stream).unwrap();
+        stream.note_activity(old, 8).unwrap();
+        let still_old = look(&stream).unwrap();
+        assert_eq!((still_old.seen_ms, still_old.active_ms, &*still_old.name), (5, Some(5), &b"name"[..]));
     }
 
     #[test]

@@ -340,12 +340,18 @@ pub(super) fn active_ms(arena: &Arena, consumer: Handle) -> Result<Option<i64>> 
     Ok(Some(time_ms).filter(|&time_ms| time_ms != NEVER))
 }
 
-/// Notes when a consumer was last given something. One that an older program made moves to a larger object first.
+/// Notes when a consumer was last given something. One that an older program made moves to a larger object first, if there is
+/// memory for that.
 pub(super) fn set_active_ms(heap: &mut Heap, head: &mut TableHead, consumer: Handle, time_ms: i64) -> Result<()> {
     let header = *heap.arena.get::<ItemHeader>(consumer)?;
     let (mut item, end) = (consumer, name_end(&heap.arena, consumer, &header)?);
     if header.kind & TIMED == 0 {
-        item = resize(heap, head, consumer, end, end + TIME_BYTES)?;
+        item = match resize(heap, head, consumer, end, end + TIME_BYTES) {
+            Ok(moved) => moved,
+            // What it was given is its own already: it goes on without the time.
+            Err(StoreError::OutOfMemory { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         heap.arena.get_mut::<ItemHeader>(item)?.kind |= TIMED;
     }
     heap.arena.bytes_mut(item, end, TIME_BYTES)?.copy_from_slice(&time_ms.to_le_bytes());
