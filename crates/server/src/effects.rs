@@ -233,6 +233,21 @@ mod tests {
             Recovery::open(&*self.directory, base).unwrap()
         }
 
+        /// Ends the log, and returns what comes of replaying it with another seed, and a clock that is so far back.
+        fn replayed(&mut self, back_ms: i64, limits: EncodingLimits) -> Store {
+            let mut copy = Store::create(StoreConfig { seed: Some(2), limits, ..StoreConfig::default() }).unwrap();
+            let mut player = Replayer::new(&self.registry, &Config::default(), &mut copy);
+            let base = BaseImage { dataset: self.store.dataset(), epoch: 1, position: 0 };
+            if let Some(log_writer) = self.state.log_writer.take() {
+                log_writer.finish().unwrap();
+            }
+            let mut recovery = Recovery::open(&*self.directory, base).unwrap();
+            while let Some(record) = recovery.next_record().unwrap() {
+                player.play_at(&record, record.now_ms().unwrap() - back_ms).unwrap();
+            }
+            copy
+        }
+
         /// The commands in the log.
         fn logged(&mut self) -> Vec<String> {
             let (mut lines, mut words) = (Vec::new(), Vec::new());
@@ -552,19 +567,9 @@ mod tests {
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
             let known_groups = streams::groups(&mut server.store);
-            let registry = Registry::build(specs::ALL);
             let large = EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0);
             for (back_ms, limits) in [(hours_back * HOUR_MS, EncodingLimits::default()), (START_MS, large)] {
-                let mut copy = Store::create(StoreConfig { seed: Some(2), limits, ..StoreConfig::default() }).unwrap();
-                let mut player = Replayer::new(&registry, &Config::default(), &mut copy);
-                let base = BaseImage { dataset: server.store.dataset(), epoch: 1, position: 0 };
-                if let Some(log_writer) = server.state.log_writer.take() {
-                    log_writer.finish().unwrap();
-                }
-                let mut recovery = Recovery::open(&*server.directory, base).unwrap();
-                while let Some(record) = recovery.next_record().unwrap() {
-                    player.play_at(&record, record.now_ms().unwrap() - back_ms).unwrap();
-                }
+                let mut copy = server.replayed(back_ms, limits);
                 prop_assert_eq!(copy.digest().unwrap(), digest, "{:?}", requests);
                 prop_assert_eq!(&expiries(&mut copy), &known, "{:?}", requests);
                 prop_assert_eq!(&streams::groups(&mut copy), &known_groups, "{:?}", requests);

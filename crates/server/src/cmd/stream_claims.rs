@@ -37,9 +37,24 @@ struct ClaimResult {
     gone: Vec<StreamId>,
 }
 
+/// Says that a consumer was given entries, which are pending for it now.
+pub(super) fn say_claimed(ctx: &mut Ctx<'_>, words: (usize, usize, usize), claimed: &[Claimed]) {
+    say_pending(ctx, words, claimed, &["FORCE", "JUSTID"]);
+}
+
+/// Says that entries that were pending for a consumer were delivered to it again, which doesn't count as giving it something.
+pub(super) fn say_delivered_again(ctx: &mut Ctx<'_>, words: (usize, usize, usize), again: &[Claimed]) {
+    say_pending(ctx, words, again, &["JUSTID"]);
+}
+
 /// Says that entries are pending for a consumer; those of the same time and count in one command, as many as are few words.
-pub(super) fn say_claimed(ctx: &mut Ctx<'_>, (key, group, consumer): (usize, usize, usize), claimed: &[Claimed]) {
-    for part in claimed.chunk_by(|one, other| (one.time_ms, one.count) == (other.time_ms, other.count)) {
+fn say_pending(
+    ctx: &mut Ctx<'_>,
+    (key, group, consumer): (usize, usize, usize),
+    pending: &[Claimed],
+    options: &[&'static str],
+) {
+    for part in pending.chunk_by(|one, other| (one.time_ms, one.count) == (other.time_ms, other.count)) {
         for part in part.chunks(SAID_AT_ONCE) {
             let ids: Vec<String> = part.iter().map(|entry| entry.id.to_string()).collect();
             let mut words = vec![EffectWord::Bytes(b"XCLAIM"), EffectWord::Arg(key), EffectWord::Arg(group)];
@@ -47,7 +62,7 @@ pub(super) fn say_claimed(ctx: &mut Ctx<'_>, (key, group, consumer): (usize, usi
             words.extend(ids.iter().map(|id| EffectWord::Bytes(id.as_bytes())));
             words.extend([EffectWord::Bytes(b"TIME"), EffectWord::Int(part[0].time_ms)]);
             words.extend([EffectWord::Bytes(b"RETRYCOUNT"), EffectWord::Int(part[0].count as i64)]);
-            words.extend([EffectWord::Bytes(b"FORCE"), EffectWord::Bytes(b"JUSTID")]);
+            words.extend(options.iter().map(|option| EffectWord::Bytes(option.as_bytes())));
             ctx.say_also(&words);
         }
     }
@@ -178,11 +193,11 @@ fn group(ctx: &mut Ctx<'_>) -> Result<StreamGroup, CmdError> {
 
 /// XCLAIM key group consumer min-idle-time id … [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID id]
 pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let (args, now_ms) = (ctx.args, ctx.store.now_ms());
+    let (args, now_ms, is_replayed) = (ctx.args, ctx.store.now_ms(), ctx.is_replayed());
     let mut group = group(ctx)?;
     let mut options = ClaimOptions::parse(args, now_ms)?;
     // The log tells a time by a clock that may have gone back since.
-    if options.time_ms < 0 || options.time_ms > now_ms && !ctx.is_replayed() {
+    if options.time_ms < 0 || options.time_ms > now_ms && !is_replayed {
         options.time_ms = now_ms;
     }
     if options.last_id > group.last_id {
@@ -213,7 +228,9 @@ pub fn xclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Ok(())
     };
     let done = claim();
-    let noted = note_claims(&mut stream, consumer, &result, now_ms);
+    // Without FORCE the log tells that a consumer has read what was pending for it.
+    let gives = options.force || !is_replayed;
+    let noted = if gives { note_claims(&mut stream, consumer, &result, now_ms) } else { Ok(()) };
     drop(stream);
     say_gone(ctx, &result.gone);
     say_claimed(ctx, (1, 2, 3), &result.claimed);

@@ -7,7 +7,7 @@ use quire_store::stream::{self, StreamConsumer, StreamGroup, StreamSummary};
 use quire_store::{StreamId, StreamOrder, ValueType};
 
 use super::key_waits::{deadline_after, is_over, wait};
-use super::stream_claims::{Claimed, consumer_for, say_claimed};
+use super::stream_claims::{Claimed, consumer_for, say_claimed, say_delivered_again};
 use super::stream_groups::say_position;
 use super::stream_info::has_gaps_behind;
 use super::stream_words::{strict_id, write_entries, write_entry, write_id};
@@ -346,6 +346,6 @@ fn show_history(
         stream.set_pending(group, consumer, (entry.id, entry.time_ms, entry.count))?;
     }
     drop(stream);
-    say_claimed(ctx, words, &again);
+    say_delivered_again(ctx, words, &again);
     Ok(())
 }

@@ -1,8 +1,12 @@
 //! What commands on streams are logged as, and what the groups of streams hold.
 
-use quire_store::{DbId, Store, StreamId, StreamOrder, stream};
+use quire_store::stream::StreamConsumer;
+use quire_store::{DbId, EncodingLimits, Store, StreamId, StreamOrder, stream};
 
-use super::{START_MS, assert_logged_after};
+use super::{Logging, START_MS, assert_logged_after};
+
+/// The keys of streams.
+const STREAMS: [(DbId, &str); 4] = [(DbId(0), "w"), (DbId(0), "ww"), (DbId(1), "w"), (DbId(1), "ww")];
 
 #[test]
 fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
@@ -34,7 +38,7 @@ fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
             format!("XCLAIM x g d 0 3-1 TIME {now} RETRYCOUNT 1 FORCE JUSTID; XGROUP SETID x g 3-1 ENTRIESREAD 3"),
         ),
         ("XREADGROUP GROUP g d NOACK STREAMS x >", "XGROUP SETID x g 3-1 ENTRIESREAD 3".to_owned()),
-        ("XREADGROUP GROUP g c STREAMS x 1", format!("XCLAIM x g c 0 1-1 2-1 TIME {now} RETRYCOUNT 2 FORCE JUSTID")),
+        ("XREADGROUP GROUP g c STREAMS x 1", format!("XCLAIM x g c 0 1-1 2-1 TIME {now} RETRYCOUNT 2 JUSTID")),
         ("XREADGROUP GROUP g c STREAMS x 2-1", String::new()),
         ("XREADGROUP GROUP g e STREAMS x 0", "XGROUP CREATECONSUMER x g e".to_owned()),
         ("XACK x g 1-1 7", "XACK x g 1-1 7".to_owned()),
@@ -61,15 +65,50 @@ fn what_streams_do_by_the_clock_or_for_consumers_is_logged_by_its_result() {
     assert_logged_after(&before, "XCLAIM x g d 0 1-1 2-1", &claimed);
 }
 
-/// What the groups of streams have read, and what is pending.
+#[test]
+fn a_history_that_is_read_gives_its_consumer_nothing_in_a_replay_either() {
+    let mut server = Logging::new();
+    for line in [
+        "XGROUP CREATE w g 0 MKSTREAM",
+        "XADD w 1-1 a 1",
+        "XREADGROUP GROUP g c STREAMS w >",
+        "XADD w 2-1 a 1",
+        "XREADGROUP GROUP g d STREAMS w >",
+        "XREADGROUP GROUP g c STREAMS w 0",
+    ] {
+        server.wait_ms(10);
+        server.run(line);
+    }
+    let known = groups(&mut server.store);
+    assert!(known[0].contains(r#"1, Some(0)), ("#), "the first one was given something before the other: {}", known[0]);
+    assert_eq!(groups(&mut server.replayed(0, EncodingLimits::default())), known);
+}
+
+/// Every time at which a consumer was last given something, in their order.
+fn active_times(store: &mut Store) -> Vec<i64> {
+    let mut times = Vec::new();
+    for (db, key) in STREAMS {
+        let stream = stream::view(store, db, key.as_bytes()).unwrap();
+        for group in stream.groups().unwrap() {
+            times.extend(stream.consumers(&group).unwrap().iter().filter_map(|consumer| consumer.active_ms));
+        }
+    }
+    times.sort_unstable();
+    times.dedup();
+    times
+}
+
+/// What the groups of streams have read, and what is pending. When consumers were last given something is told by the order: the clock of a
+/// replay is another one.
 pub(super) fn groups(store: &mut Store) -> Vec<String> {
-    let mut all = Vec::new();
-    for (db, key) in (0..2).flat_map(|db| ["w", "ww"].map(|key| (DbId(db), key))) {
+    let (mut all, times) = (Vec::new(), active_times(store));
+    let order = |consumer: &StreamConsumer| times.iter().position(|&time_ms| Some(time_ms) == consumer.active_ms);
+    for (db, key) in STREAMS {
         let stream = stream::view(store, db, key.as_bytes()).unwrap();
         for group in stream.groups().unwrap() {
             let consumers = stream.consumers(&group).unwrap();
-            let names: Vec<_> = consumers.iter().map(|consumer| (&consumer.name, consumer.pending)).collect();
-            all.push(format!("{db:?} {:?} {} {:?} {names:?}", group.name, group.last_id, group.entries_read));
+            let shown: Vec<_> = consumers.iter().map(|one| (&one.name, one.pending, order(one))).collect();
+            all.push(format!("{db:?} {:?} {} {:?} {shown:?}", group.name, group.last_id, group.entries_read));
             let every = (StreamId::MIN, StreamId::MAX);
             stream
                 .pending(&group, every, StreamOrder::Up, |entry| {
