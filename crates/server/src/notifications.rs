@@ -266,14 +266,15 @@ fn tell_new(command: &str, told: &mut Vec<Told>, events: &[KeyEvent]) {
     // In Redis these delete what they replace.
     let replaces = matches!(command, "rename" | "renamenx" | "copy" | "restore");
     let moves = matches!(command, "rename" | "renamenx" | "move");
+    let expired = told.iter().take_while(|one| one.0 == EXPIRED).count();
     for (index, event) in events.iter().enumerate() {
         if event.fate != KeyFate::Changed || !(event.is_new || replaces) {
             continue;
         }
         let first = told.iter().position(|one| one.2 == index && one.0 != EXPIRED);
         if let Some(first) = first {
-            // Where a key is told to have left, that it has come was told before.
-            told.insert(if moves { 0 } else { first }, (NEW, "new", index));
+            // Where a key is told to have left, that it has come was told before, and before that that the former one has expired.
+            told.insert(if moves { expired } else { first }, (NEW, "new", index));
         }
     }
 }

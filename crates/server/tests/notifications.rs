@@ -194,6 +194,28 @@ fn new_keys_are_told_before_what_has_made_them_if_that_is_asked_for() {
 }
 
 #[test]
+fn a_key_that_takes_the_place_of_one_that_has_expired_is_told_to_be_new_after_that() {
+    let server = start(&[("notify-keyspace-events", "EAn")]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    // Expired keys stay until a command meets them.
+    client.call("DEBUG PAUSE-CRON 1");
+    client.call("MSET a 1 b 1 c 1");
+    for (line, db, target, events) in [
+        ("RENAME a to", 0, "to", "expired to,new to,rename_from a,rename_to to"),
+        ("RENAMENX b to2", 0, "to2", "expired to2,new to2,rename_from b,rename_to to2"),
+        ("MOVE c 3", 3, "c", "__keyevent@3__:expired c,__keyevent@3__:new c,move_from c,__keyevent@3__:move_to c"),
+    ] {
+        client.call(&format!("SELECT {db}"));
+        client.call(&format!("PSETEX {target} 1 x"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        client.call("SELECT 0");
+        told(&mut listener, &mut client);
+        assert!(!matches!(client.call(line), Value::Error(_)), "{line}");
+        assert_eq!(told(&mut listener, &mut client).join(","), events, "{line}");
+    }
+}
+
+#[test]
 fn keys_that_expire_are_told_with_and_without_a_command_that_meets_them() {
     let server = start(&[]);
     let (mut listener, mut client) = (listener(&server), server.client());
