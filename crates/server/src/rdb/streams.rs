@@ -64,8 +64,8 @@ fn group_of(stream: &StreamView<'_>, group: &stream::StreamGroup) -> Result<Stre
             pending.insert(entry.id, number);
             true
         })?;
-        let (name, seen_ms, active_ms) = (consumer.name.to_vec(), consumer.seen_ms, consumer.active_ms);
-        consumers.push(StreamConsumer { name, seen_ms, active_ms });
+        // The form of Redis 7.0 has no active time.
+        consumers.push(StreamConsumer { name: consumer.name.to_vec(), seen_ms: consumer.seen_ms, active_ms: None });
     }
     let mut entries = Vec::new();
     stream.pending(group, ALL, StreamOrder::Up, |entry| {

@@ -71,7 +71,7 @@ pub static SPECS: &[CommandSpec] = &[
     .summary("Returns a key's value as bytes for RESTORE.")
     .args(ONLY_KEY)
     .tips(RANDOM)
-    .differs("The payload has the plain form of its type, of version 10, which Redis loads and packs by its own limits."),
+    .differs("The payload has the plain form of its type, of version 10, which Redis loads and packs by its own limits. It lacks when a stream's consumer was last active."),
     generic(CommandSpec::new("exists", -2, keys::exists), "1.0.0", "O(N) where N is the number of keys to check.")
         .flags(READONLY | FAST)
         .keys(LOOK_ALL)
