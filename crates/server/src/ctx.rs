@@ -69,8 +69,8 @@ impl Ctx<'_> {
         self.client.blocked = Some(BlockedClient { deadline_ms, ..BlockedClient::until_event(on) });
     }
 
-    /// The command has changed nothing and can't go on yet: the handler returns this error, and the request is run again, as if it
-    /// came then, when the event comes. Not within a transaction.
+    /// The command can't go on yet: the handler returns this error, and the request is run again, as if it came then, when the event
+    /// comes. What the command has changed until now is told and logged, and stays. Not within a transaction.
     pub fn not_yet(&mut self, on: BlockReason) -> CmdError {
         self.block(on, None);
         CmdError::NotYet
@@ -93,9 +93,9 @@ impl Ctx<'_> {
         (!self.client.in_exec).then_some(self.client.id)
     }
 
-    /// None of these keys has a value of the type from which the command takes something, and nothing was changed: the handler returns
+    /// None of these keys has a value of the type from which the command takes something, and nothing was taken: the handler returns
     /// this error, and the request is run again when one of them has, time is up or another client says so. The handler looks first
-    /// whether it was one of the latter ([`Ctx::wait_ended`]). Not within a transaction.
+    /// whether it was one of the latter ([`Ctx::wait_ended`]). XREADGROUP has made its consumer by then. Not within a transaction.
     pub fn wait_on_keys<'k>(
         &mut self,
         kind: ValueType,

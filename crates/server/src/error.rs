@@ -10,7 +10,8 @@ pub enum CmdError {
     /// The store refused; [`CmdError::line`] words it as Redis does.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nothing was done, and there is no reply: the request is run again when what the client waits for has come.
+    /// There is no reply yet: the request is run again when what the client waits for has come. Nothing was done but what a client that
+    /// begins to wait does (XREADGROUP makes its consumer).
     #[error("the request is to be run again")]
     NotYet,
     /// The full error line with its code: `ERR syntax error`.

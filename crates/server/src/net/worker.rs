@@ -402,17 +402,18 @@ impl Worker {
             connection.client.log.owes = LOST;
             connection.client.closing = CloseState::Now;
         }
+        if connection.client.log.owes == LOST {
+            // What it has written is in memory and nowhere else: neither yes nor no would be true. That holds of a client without a reply,
+            // too, as one that has made its consumer and waits for entries.
+            self.reply.truncate(0);
+            connection.client.closing = CloseState::Now;
+            return;
+        }
         if self.reply.is_empty() {
             return;
         }
         if self.reply.overflowed() {
             self.drop_replies(connection);
-            return;
-        }
-        if connection.client.log.owes == LOST {
-            // What it has written is in memory and nowhere else: neither yes nor no would be true.
-            self.reply.truncate(0);
-            connection.client.closing = CloseState::Now;
             return;
         }
         self.hold_if_owed(connection);
