@@ -321,10 +321,11 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     if !has_waited {
         show_to_monitors(command, ctx);
     }
-    if ctx.reply.as_bytes().get(before) == Some(&b'-') {
+    let start = ctx.reply.begins_at(before);
+    if ctx.reply.as_bytes().get(start) == Some(&b'-') {
         failed = true;
         if !std::mem::take(&mut ctx.server.scripts.error_counted) {
-            ctx.server.stats.count_error(&ctx.reply.as_bytes()[before + 1..]);
+            ctx.server.stats.count_error(&ctx.reply.as_bytes()[start + 1..]);
         }
     }
     // The end of one command is the start of the next, so that one look at the clock per command is enough.

@@ -159,6 +159,7 @@ pub fn tell_before_reply(ctx: &mut Ctx<'_>) {
     if begins && ctx.server.clients.has_own_messages() && ctx.client.options.reply_mode == ReplyMode::On {
         tell_running(ctx);
         ctx.take_own_messages();
+        ctx.reply.begin_here();
     }
 }
 

@@ -276,6 +276,36 @@ fn keys_that_go_to_make_room_for_a_command_are_told_before_its_reply() {
 }
 
 #[test]
+fn what_is_told_before_a_reply_does_not_hide_that_it_is_an_error() {
+    let server = start(&[("maxmemory-policy", "allkeys-random"), ("maxmemory-eviction-tenacity", "100")]);
+    let (mut reader, mut admin) = (tracking(&server, ""), server.client());
+    // No room is made between commands.
+    admin.call("DEBUG PAUSE-CRON 1");
+    let requests: [(&[&[u8]], &str, &str); 3] = [
+        (&[b"EXEC"], "EXECABORT", "exec"),
+        (&[b"EVAL", b"return redis.error_reply('MINE returned')", b"0"], "MINE", "eval"),
+        (&[b"EVAL_RO", b"error({err = 'RAISED here'})", b"0"], "RAISED", "eval_ro"),
+    ];
+    for (words, error, command) in requests {
+        reader.call("SET a 1");
+        reader.call("GET a");
+        if command == "exec" {
+            reader.call("MULTI");
+            reader.call("SET b 1");
+        }
+        admin.call("CONFIG SET maxmemory 1");
+        reader.send(framed(words));
+        assert_eq!(reader.reply(), invalid(&["a"]));
+        let reply = reader.reply();
+        assert!(matches!(&reply, Value::Error(line) if line.starts_with(error)), "{reply:?}");
+        admin.call("CONFIG SET maxmemory 0");
+        assert_eq!(admin.info(&format!("errorstat_{error}")), "count=1");
+        let figures = admin.info(&format!("cmdstat_{command}"));
+        assert!(figures.ends_with(",failed_calls=1"), "{command}: {figures}");
+    }
+}
+
+#[test]
 fn keys_that_go_after_a_command_are_told_before_the_reply_to_the_next() {
     let server = start(&[("maxmemory-policy", "volatile-random"), ("maxmemory-eviction-tenacity", "100")]);
     let (mut reader, mut admin) = (tracking(&server, ""), server.client());

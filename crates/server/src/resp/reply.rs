@@ -22,6 +22,8 @@ pub struct Reply {
     protocol: Protocol,
     limit_bytes: usize,
     overflowed: bool,
+    /// Up to here it holds messages that go ahead of the reply that is to be written.
+    ahead: usize,
 }
 
 impl Default for Reply {
@@ -33,7 +35,7 @@ impl Default for Reply {
 impl Reply {
     /// An empty buffer.
     pub fn new(protocol: Protocol) -> Self {
-        Self { buffer: Vec::new(), protocol, limit_bytes: usize::MAX, overflowed: false }
+        Self { buffer: Vec::new(), protocol, limit_bytes: usize::MAX, overflowed: false, ahead: 0 }
     }
 
     /// From here on no bulk string is added once there are more than so many bytes, and [`Reply::overflowed`] tells.
@@ -44,7 +46,7 @@ impl Reply {
 
     /// An empty buffer with this one's protocol and limit.
     pub fn part(&self) -> Self {
-        Self { buffer: Vec::new(), protocol: self.protocol, limit_bytes: self.limit_bytes, overflowed: false }
+        Self { limit_bytes: self.limit_bytes, ..Self::new(self.protocol) }
     }
 
     /// Appends what was written into a [`Reply::part`].
@@ -67,6 +69,7 @@ impl Reply {
 
     /// Gives the buffer away.
     pub fn take(&mut self) -> Vec<u8> {
+        self.ahead = 0;
         std::mem::take(&mut self.buffer)
     }
 
@@ -110,12 +113,24 @@ impl Reply {
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.buffer.truncate(len);
+        self.ahead = self.ahead.min(len);
+    }
+
+    /// What was written goes ahead of the reply that is to be written.
+    pub fn begin_here(&mut self) {
+        self.ahead = self.buffer.len();
+    }
+
+    /// Where the reply begins of a command that has begun to run when so many bytes were written.
+    #[inline]
+    pub fn begins_at(&self, before: usize) -> usize {
+        before.max(self.ahead)
     }
 
     /// Empties the buffer; memory beyond `keep_bytes` is given back.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.buffer.clear();
-        self.overflowed = false;
+        (self.overflowed, self.ahead) = (false, 0);
         if self.buffer.capacity() > keep_bytes {
             self.buffer.shrink_to(keep_bytes);
         }
