@@ -38,6 +38,17 @@ const TRIES: usize = 200;
 const WAIT: Duration = Duration::from_micros(50);
 const MOST_WAITS: usize = 20;
 
+/// A read that was remapped only to see what becomes of it. The next read there has to inspect it, as it may be copied, which stores to all pages.
+#[derive(Debug, Default)]
+struct Trial {
+    /// Where; 0 if it is seen.
+    at: AtomicUsize,
+    /// How many bytes from there on.
+    bytes: AtomicUsize,
+    /// Reads to other places of the block meanwhile.
+    passed: AtomicU32,
+}
+
 /// One block. Zeros are one that does not exist yet.
 #[derive(Debug, Default)]
 pub struct Block {
@@ -54,11 +65,7 @@ pub struct Block {
     pub history: UseHistory,
     /// Remaps so far.
     pub remaps: AtomicU32,
-    /// Where a read was remapped only to see what becomes of it; 0 if that is seen. The next read there has to inspect it, as it may be copied, which
-    /// stores to all pages.
-    explored: AtomicUsize,
-    /// How many bytes from there on that was.
-    explored_bytes: AtomicUsize,
+    trial: Trial,
     /// Reads that are copied before the loss model makes another try.
     pub declines: AtomicU32,
     /// How many these were at first the last time.
@@ -69,8 +76,6 @@ pub struct Block {
     pub remapped: AtomicU32,
     /// Reads that the loss model had copied for what it knew of this block.
     model_copies: AtomicU32,
-    /// Reads to other places of the block than that of the trial in it.
-    passed_trial: AtomicU32,
     /// Whether probes of reads to this block pay.
     pub probes: ProbeBudget,
 }
@@ -88,29 +93,29 @@ impl Block {
 
     /// Whether a trial lies here whose outcome is not seen yet.
     pub fn has_trial(&self) -> bool {
-        self.explored.load(Ordering::Relaxed) != 0
+        self.trial.at.load(Ordering::Relaxed) != 0
     }
 
     /// A trial lies at `range`; none, if that is empty.
     pub fn set_trial(&self, range: &Range<usize>) {
-        self.explored_bytes.store(range.len(), Ordering::Relaxed);
-        self.explored.store(range.start, Ordering::Relaxed);
+        self.trial.bytes.store(range.len(), Ordering::Relaxed);
+        self.trial.at.store(range.start, Ordering::Relaxed);
     }
 
     /// Where a trial lies, of which no thread sees the outcome but the caller.
     pub fn take_trial(&self) -> Option<usize> {
-        Some(self.explored.swap(0, Ordering::Relaxed)).filter(|&at| at != 0)
+        Some(self.trial.at.swap(0, Ordering::Relaxed)).filter(|&at| at != 0)
     }
 
     /// Whether a read to `buffer` overwrites a part of the trial. A hint: two threads may be at it.
     pub fn is_trial_in(&self, buffer: &Range<usize>) -> bool {
-        let (at, bytes) = (self.explored.load(Ordering::Relaxed), self.explored_bytes.load(Ordering::Relaxed));
+        let (at, bytes) = (self.trial.at.load(Ordering::Relaxed), self.trial.bytes.load(Ordering::Relaxed));
         at != 0 && at < buffer.end && buffer.start < at.saturating_add(bytes)
     }
 
     /// Whether it is the turn of a read to another place to look at the trial: of one in `every`.
     pub fn is_turn_past_trial(&self, every: u32) -> bool {
-        self.passed_trial.fetch_add(1, Ordering::Relaxed).wrapping_add(1).is_multiple_of(every)
+        self.trial.passed.fetch_add(1, Ordering::Relaxed).wrapping_add(1).is_multiple_of(every)
     }
 
     /// The loss model has a read copied for what it knows, or does not know, of this block.

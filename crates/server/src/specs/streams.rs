@@ -11,7 +11,8 @@ const O_RANGE: &str = "O(N) with N being the number of elements being returned. 
 const O_TRIM: &str = "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.";
 
 const TRIM: &str = "As in Redis it is one step, in which nodes are freed one by one.";
-const INACTIVE: &str = "DUMP, MIGRATE and RDB files have the form of Redis 7.0, without the active time: behind them it is the seen time.";
+const INACTIVE: &str =
+    "DUMP, MIGRATE and RDB files have the form of Redis 7.0, without the active time: behind them it is the seen time.";
 const NODES: &str = "radix-tree-nodes is the number of nodes with entries and one more. DUMP, MIGRATE and RDB files have the form of Redis 7.0, without active-time: behind them it is seen-time.";
 const WAITS: &str = "A client that waited is given the entries of all its streams that have any, as by Redis 7.2; XGROUP SETID wakes it, too.";
 

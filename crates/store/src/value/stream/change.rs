@@ -456,11 +456,13 @@ mod tests {
     fn a_consumer_of_an_older_program_is_given_something_though_there_is_no_memory_for_a_time() {
         let mut store = Store::create(StoreConfig { max_memory_bytes: 8 << 20, ..StoreConfig::default() }).unwrap();
         let mut stream = with_old_consumer(&mut store);
-        with_parts(&mut stream, |heap, _| loop {
-            match heap.alloc(HEADER_BYTES + size_of::<ConsumerFields>() + 4 + 8) {
-                Ok(_) => {}
-                Err(StoreError::OutOfMemory { .. }) => return Ok(()),
-                Err(error) => return Err(error),
+        with_parts(&mut stream, |heap, _| {
+            loop {
+                match heap.alloc(HEADER_BYTES + size_of::<ConsumerFields>() + 4 + 8) {
+                    Ok(_) => {}
+                    Err(StoreError::OutOfMemory { .. }) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
             }
         });
         let old = look(&stream).unwrap();
