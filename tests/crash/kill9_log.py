@@ -132,6 +132,16 @@ def verify(options, directory):
     assert done.returncode == 0, done
 
 
+def save_now_and_then(connection, dice, seconds):
+    """For a while that is drawn, images and rewrites of the log begin at moments that are drawn."""
+    end = time.monotonic() + dice.uniform(0.05, seconds)
+    while time.monotonic() < end:
+        time.sleep(dice.uniform(0.0, seconds / 4))
+        if dice.random() < 0.5:
+            connection.send(connection.encode(dice.choice(["BGREWRITEAOF", "BGSAVE"])))
+            connection.reply()
+
+
 def one_round(options, directory, dice, known, index):
     """`known` has for each client what must and what may be there."""
     fsync = dice.choice(["always", "always", "everysec"])
@@ -148,12 +158,7 @@ def one_round(options, directory, dice, known, index):
         writers = [Writer(server.port, key, firsts[key], fsync == "always", dice.random()) for key in range(active)]
         for writer in writers:
             writer.start()
-        end = time.monotonic() + dice.uniform(0.05, options.seconds)
-        while time.monotonic() < end:
-            time.sleep(dice.uniform(0.0, options.seconds / 4))
-            if dice.random() < 0.5:
-                connection.send(connection.encode(dice.choice(["BGREWRITEAOF", "BGSAVE"])))
-                connection.reply()
+        save_now_and_then(connection, dice, options.seconds)
         killed_at = time.monotonic()
         server.kill9()
         for writer in writers:
@@ -337,12 +342,7 @@ def kill_9_while_functions_change(options):
                 assert connection.call("WAITAOF", 1, 0, 0) == [1, 0]
                 librarian = Librarian(server.port, number, found, fsync == "always", dice.random())
                 librarian.start()
-                end = time.monotonic() + dice.uniform(0.05, options.seconds)
-                while time.monotonic() < end:
-                    time.sleep(dice.uniform(0.0, options.seconds / 4))
-                    if dice.random() < 0.5:
-                        connection.send(connection.encode(dice.choice(["BGREWRITEAOF", "BGSAVE"])))
-                        connection.reply()
+                save_now_and_then(connection, dice, options.seconds)
                 server.kill9()
                 librarian.join(30)
                 assert librarian.wrong is None, librarian.wrong

@@ -1,9 +1,12 @@
 """What the tests of libquire_sqlite.so share: loading it, connections by either VFS, and the verdict of SQLite's own."""
 
 import contextlib
+import json
 import os
 import sqlite3
+import subprocess
 import sys
+import threading
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -46,3 +49,43 @@ def stats(connection):
     """What `PRAGMA quire_stats` says."""
     text = connection.execute("PRAGMA quire_stats").fetchone()[0]
     return {name: int(value) for name, value in (line.split("=") for line in text.split())}
+
+
+def run_elsewhere(path, statements):
+    """Another process runs statements, each with a list of rows to bind or with none, by SQLite's own VFS."""
+    script = (
+        "import json, sqlite3, sys; c = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)\n"
+        "for words, rows in json.load(sys.stdin): c.executemany(words, rows) if rows else c.execute(words).fetchall()\n"
+        "c.close()"
+    )
+    words = [sys.executable, "-B", "-c", script, path]
+    subprocess.run(words, input=json.dumps(statements), text=True, check=True)
+
+
+def rewrite_elsewhere(path, rows):
+    """Another process gives rows of `t` other values, `(v, k)` each, and begins a checkpoint."""
+    change = ("UPDATE t SET v = ? WHERE k = ?", list(rows))
+    run_elsewhere(path, [("BEGIN", None), change, ("COMMIT", None), ("PRAGMA wal_checkpoint", None)])
+
+
+@contextlib.contextmanager
+def beside(work, count):
+    """Runs `work(seed)` in `count` threads while the block runs; what one of them raises is raised behind it."""
+    failures = []
+
+    def run(seed):
+        try:
+            work(seed)
+        except BaseException as failure:  # The test's thread raises it again.
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]

@@ -18,7 +18,7 @@ import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
-from _connect import connect, database, is_sound, load, stats
+from _connect import beside, connect, database, is_sound, load, rewrite_elsewhere, run_elsewhere, stats
 from vfs import MODES, dump, statements
 
 MIB = 1 << 20
@@ -265,28 +265,19 @@ def threads_with_open_cursors_see_one_version_while_their_own_process_writes(opt
     for mode in ("DELETE", "WAL"):
         with database() as path:
             make_versions(path, mode)
-            failures, ended = [], threading.Event()
+            ended = threading.Event()
 
             def look(seed):
-                try:
-                    dice, seen = random.Random(seed), 0
-                    with contextlib.closing(in_place(path, timeout=0.05)) as reader:
-                        while not ended.is_set():
-                            seen = patiently(lambda: see_version(reader, dice, seen))
-                except BaseException as failure:  # The test's thread raises it again.
-                    failures.append(failure)
+                dice, seen = random.Random(seed), 0
+                with contextlib.closing(in_place(path, timeout=0.05)) as reader:
+                    while not ended.is_set():
+                        seen = patiently(lambda: see_version(reader, dice, seen))
 
-            threads = [threading.Thread(target=look, args=(seed,)) for seed in range(2)]
-            for thread in threads:
-                thread.start()
-            try:
-                write_versions(path, "quire", mode, 9, 40)
-            finally:
-                ended.set()
-                for thread in threads:
-                    thread.join()
-            if failures:
-                raise failures[0]
+            with beside(look, 2):
+                try:
+                    write_versions(path, "quire", mode, 9, 40)
+                finally:
+                    ended.set()
             assert is_sound(path), mode
 
 
@@ -380,9 +371,7 @@ def an_open_cursor_keeps_no_page_but_its_own_of_what_others_have_changed(options
         reader, connection = in_place(path), in_place(path)
 
         def write(*more):
-            statements = ["UPDATE t SET v = v || 'x' WHERE k < 9", *more]
-            script = f"import sqlite3; c = sqlite3.connect({path!r}, timeout=60); [c.execute(s).fetchall() or c.commit() for s in {statements!r}]"
-            subprocess.run([sys.executable, "-B", "-c", script], check=True)
+            run_elsewhere(path, [(words, None) for words in ("UPDATE t SET v = v || 'x' WHERE k < 9", *more)])
 
         write()
         cursor = reader.execute("SELECT k, v FROM t WHERE k > 99")
@@ -408,13 +397,7 @@ def what_others_write_comes_in_place_with_the_next_statement(options):
             make_rows(path, mode)
             connection = in_place(path)
             for version in range(1, 6):
-                script = (
-                    f"import sqlite3, sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r}); import fetch; "
-                    f"c = sqlite3.connect({path!r}, timeout=60, isolation_level=None); c.execute('BEGIN'); "
-                    f"c.executemany('UPDATE t SET v = ? WHERE k = ?', ((fetch.value(n, {version}), n) for n in range({ROWS}))); "
-                    f"c.execute('COMMIT'); c.execute('PRAGMA wal_checkpoint'); c.close()"
-                )
-                subprocess.run([sys.executable, "-B", "-c", script], check=True)
+                rewrite_elsewhere(path, ((value(number, version), number) for number in range(ROWS)))
                 before = stats(connection)["fetches_served"]
                 rows = connection.execute("SELECT * FROM t").fetchall()
                 assert rows == [(number, value(number, version)) for number in range(ROWS)], (mode, version)

@@ -17,7 +17,7 @@ import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
-from _connect import connect, database, is_sound, load, stats
+from _connect import beside, connect, database, is_sound, load, rewrite_elsewhere, stats
 
 MIB = 1 << 20
 ROWS = 4000
@@ -144,14 +144,7 @@ def what_other_processes_commit_is_not_served_from_either_tier(options):
             pragma(connection, "quire_tier_bytes", 64 * MIB)
             use_tier(connection, dice)
             for version in range(1, 5):
-                script = (
-                    f"import sqlite3; c = sqlite3.connect({path!r}, timeout=60, isolation_level=None); "
-                    f"c.execute('BEGIN'); "
-                    f"c.executemany('UPDATE t SET v = ? WHERE k = ?', "
-                    f"((f'{{n}}/{version}/'.ljust({FILLER}, {'quire'[version % 5]!r}), n) for n in range({ROWS}))); "
-                    f"c.execute('COMMIT'); c.execute('PRAGMA wal_checkpoint'); c.close()"
-                )
-                subprocess.run([sys.executable, "-c", script], check=True)
+                rewrite_elsewhere(path, ((text(number, version), number) for number in range(ROWS)))
                 use_tier(connection, dice, version)
                 check(connection, drawn(dice, 500), version)
             connection.close()
@@ -163,29 +156,20 @@ def sizes_change_while_threads_read_and_write(options):
     for mode in ("DELETE", "WAL"):
         with database() as path:
             make_rows(path, mode)
-            failures = []
 
             def read(seed):
-                try:
-                    dice, own = random.Random(seed), small_cache(path)
-                    for _ in range(30):
-                        check(own, (number for number in drawn(dice, 100) if number % 7))
-                    own.close()
-                except BaseException as error:
-                    failures.append(error)
+                dice, own = random.Random(seed), small_cache(path)
+                for _ in range(30):
+                    check(own, (number for number in drawn(dice, 100) if number % 7))
+                own.close()
 
-            threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
-            for thread in threads:
-                thread.start()
             dice, connection = random.Random(mode), small_cache(path)
-            while any(thread.is_alive() for thread in threads):
-                pragma(connection, "quire_pool_bytes", dice.randrange(1, 9) * MIB)
-                pragma(connection, "quire_tier_bytes", dice.choice(("off", 2 * MIB, 32 * MIB)))
-                with contextlib.suppress(sqlite3.OperationalError):
-                    connection.execute("UPDATE t SET v = 'changed' WHERE k = ?", (7 * dice.randrange(ROWS // 7),))
-            for thread in threads:
-                thread.join()
-            assert not failures, failures
+            with beside(read, 3) as threads:
+                while any(thread.is_alive() for thread in threads):
+                    pragma(connection, "quire_pool_bytes", dice.randrange(1, 9) * MIB)
+                    pragma(connection, "quire_tier_bytes", dice.choice(("off", 2 * MIB, 32 * MIB)))
+                    with contextlib.suppress(sqlite3.OperationalError):
+                        connection.execute("UPDATE t SET v = 'changed' WHERE k = ?", (7 * dice.randrange(ROWS // 7),))
             connection.close()
             assert is_sound(path)
 

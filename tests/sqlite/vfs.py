@@ -13,14 +13,13 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
-from _connect import connect, database, is_sound, load, stats
+from _connect import beside, connect, database, is_sound, load, stats
 
 MODES = ("DELETE", "TRUNCATE", "PERSIST", "WAL")
 ACCOUNTS = 200
@@ -194,29 +193,19 @@ def threads_of_one_process_share_the_database(options):
     for mode in ("DELETE", "WAL"):
         with database() as path:
             make_accounts(path, mode)
-            failures = []
-
             def run(seed):
-                try:
-                    dice, done = random.Random(seed), 0
-                    with contextlib.closing(connect(path, "quire")) as connection:
-                        while done < 40:
-                            try:
-                                transfer(connection, dice)
-                                done += 1
-                                check_sum(connection)
-                            except sqlite3.OperationalError as error:
-                                assert "locked" in str(error), error
-                except BaseException as failure:  # The test's thread raises it again.
-                    failures.append(failure)
+                dice, done = random.Random(seed), 0
+                with contextlib.closing(connect(path, "quire")) as connection:
+                    while done < 40:
+                        try:
+                            transfer(connection, dice)
+                            done += 1
+                            check_sum(connection)
+                        except sqlite3.OperationalError as error:
+                            assert "locked" in str(error), error
 
-            threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            if failures:
-                raise failures[0]
+            with beside(run, 4):
+                pass
             with contextlib.closing(connect(path, "unix")) as plain:
                 check_sum(plain)
                 assert plain.execute("SELECT done FROM counter").fetchone()[0] == 160, mode

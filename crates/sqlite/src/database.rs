@@ -223,7 +223,8 @@ impl Database {
             Ok(new) => {
                 self.len.store(new.len(), Ordering::Release);
                 let old = std::mem::replace(&mut *map, new);
-                // A connection's leases may keep it, but no page that they are not of can be read again: it would take the pool's room.
+                // Leases may keep the old map open. Its other pages are never read again, and would take room in the pool. Without leases the map
+                // closes by itself, which needs no walk over all pages.
                 if self.fetches.served.load(Ordering::Relaxed) > 0 {
                     old.discard(PageNo(0)..PageNo(old.pages()));
                 }

@@ -46,6 +46,7 @@ const LABEL_LETTER: i32 = 7;
 const LABEL_HEIGHT: i32 = 16;
 /// Heights between which labels stand.
 const LABEL_SPAN: (i32, i32) = (48, 366);
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// A name with its points, drawn in one colour. In columns `x` is the number of the column.
@@ -141,13 +142,7 @@ impl Chart {
         let labels = self.labels(&guides);
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let mut drawing = ChartBuilder::on(&area)
-            .caption(&self.title, ("sans-serif", 18))
-            .margin(MARGIN)
-            .margin_right(labels_width(&labels))
-            .x_label_area_size(36)
-            .y_label_area_size(72)
-            .build_cartesian_2d(across.0..across.1, up.0..up.1)?;
+        let mut drawing = self.framed(&area, &labels).build_cartesian_2d(across.0..across.1, up.0..up.1)?;
         drawing.draw_series(shaded.iter().map(|&(from, to)| {
             Rectangle::new([(self.x.position(from), up.0), (self.x.position(to), up.1)], SHADE.filled())
         }))?;
@@ -196,13 +191,7 @@ impl Chart {
         let labels = self.labels(&guides);
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let mut drawing = ChartBuilder::on(&area)
-            .caption(&self.title, ("sans-serif", 18))
-            .margin(MARGIN)
-            .margin_right(labels_width(&labels))
-            .x_label_area_size(36)
-            .y_label_area_size(72)
-            .build_cartesian_2d(0.0..names.len() as f64, 0.0..most)?;
+        let mut drawing = self.framed(&area, &labels).build_cartesian_2d(0.0..names.len() as f64, 0.0..most)?;
         let name = |at: &f64| {
             let is_middle = (at.fract() - 0.5).abs() < 0.01;
             names.get(at.floor() as usize).filter(|_| is_middle).cloned().unwrap_or_default()
@@ -237,6 +226,14 @@ impl Chart {
         draw_labels(&area, &labels, &ends)?;
         area.present()?;
         Ok(())
+    }
+
+    /// The title, and room for what stands at the axes and beside the drawing.
+    fn framed<'a, 'b>(&self, area: &'a Area<'b>, labels: &[Label]) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+        let mut builder = ChartBuilder::on(area);
+        builder.caption(&self.title, ("sans-serif", 18)).margin(MARGIN).margin_right(labels_width(labels));
+        builder.x_label_area_size(36).y_label_area_size(72);
+        builder
     }
 
     /// The names that stand beside the drawing: of the series if there are several, and of goals and bounds.
@@ -306,7 +303,7 @@ fn labels_width(labels: &[Label]) -> i32 {
 }
 
 /// Writes the names beside the drawing, as near to these heights as they have room, each with its colour before it.
-fn draw_labels(area: &DrawingArea<SVGBackend<'_>, Shift>, labels: &[Label], heights: &[i32]) -> Drawn {
+fn draw_labels(area: &Area<'_>, labels: &[Label], heights: &[i32]) -> Drawn {
     let left = SIZE.0 as i32 - labels_width(labels) + 6;
     let places = apart(heights, LABEL_SPAN);
     for (Label { name, colour, is_dashed }, height) in labels.iter().zip(places) {
