@@ -74,7 +74,7 @@ pub struct Block {
     pub declined_bytes: AtomicUsize,
     /// A read was remapped since the last one that was copied.
     pub remapped: AtomicU32,
-    /// Reads that the loss model had copied for what it knew of this block.
+    /// Reads into this block that were copied because the loss model chose so.
     model_copies: AtomicU32,
     /// Whether probes of reads to this block pay.
     pub probes: ProbeBudget,
@@ -118,13 +118,13 @@ impl Block {
         self.trial.passed.fetch_add(1, Ordering::Relaxed).wrapping_add(1).is_multiple_of(every)
     }
 
-    /// The loss model has a read copied for what it knows, or does not know, of this block.
+    /// The loss model chose to copy a read into this block.
     #[inline]
     pub fn note_model_copy(&self) {
         self.model_copies.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many reads the loss model had copied here. Each may have stored to what was remapped before it.
+    /// How many reads into this block the loss model chose to copy. Each copy may have stored to what was remapped before it.
     pub fn model_copies(&self) -> u32 {
         self.model_copies.load(Ordering::Relaxed)
     }

@@ -18,8 +18,8 @@ pub struct Extent {
     pub file: usize,
     /// Where it begins in the file.
     pub offset: u64,
-    /// How many reads into its block the loss model had had copied when it was remapped: what is written to it later by such a copy is no use
-    /// that the program makes of it.
+    /// [`Block::model_copies`](super::blocks::Block::model_copies) when it was remapped. If the number has grown since, a copy may have stored to
+    /// these pages, and they tell nothing of the program any more.
     pub model_copies: u32,
 }
 

@@ -56,7 +56,7 @@ impl ProbeBudget {
         if left == 0 {
             return true;
         }
-        // The clock is probed for one read in so many.
+        // The clock is asked for one read in so many.
         let may_be_late = left.is_multiple_of(LEAST_SKIPPED) && left < self.backoff.load(Ordering::Relaxed);
         if may_be_late && (now_ms() as u32).wrapping_sub(self.probed_ms.load(Ordering::Relaxed)) >= LATE_MS {
             self.skips.store(0, Ordering::Relaxed);

@@ -386,8 +386,8 @@ fn inspect_before_copy(block: &Block) {
     }
 }
 
-/// Learns how much of what lies there was touched and written. Callers choose what no copy of the loss model's own has overwritten: it stores to all
-/// pages, and tells nothing of the program.
+/// Learns how much of what lies there was touched and written. The caller passes only what no copy that the loss model chose has overwritten, since a
+/// copy stores to all pages.
 fn inspect(maps: &MapsState, block: &Block, old: Extent) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let mut words = [0; MOST_INSPECTED];
