@@ -52,7 +52,7 @@ pub use chain::{DeltaInfo, ImageChain};
 pub use clone::{BackgroundCheck, CheckStatus, ClonedImage};
 pub use compression::{Codec, CompressionInfo};
 pub use copy::{CopyError, CopyOptions, CopySummary, copy_chain};
-pub use delta::{MAX_DELTA_PAGES, format as delta_format, is_delta_name};
+pub use delta::{MAX_WRITTEN_DELTA_PAGES, format as delta_format, is_delta_name};
 pub use dump::{DumpOptions, DumpSummary, dump, dump_delta};
 pub use error::{DumpError, ImageError, ImagePart};
 pub use format::{ImageMeta, LinkId};

@@ -318,6 +318,7 @@ fn read_part(stream: &mut impl BufRead, depth: usize, left: &mut usize) -> io::R
 }
 
 /// What a server tells in INFO.
+#[derive(Clone)]
 pub struct PeerInfo(String);
 
 impl PeerInfo {

@@ -71,25 +71,49 @@ pub fn until_idle(peer: &mut Peer, bar: &SaveBar) -> anyhow::Result<PeerInfo> {
     }
 }
 
-/// Runs `quire image watch`; 1 if the save failed.
+/// Runs `quire image watch`; 1 if the save failed or was cancelled.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let named: &String = matches.get_one("server").context("HOST:PORT")?;
     let file = matches.get_one::<std::path::PathBuf>("clone-password-file").map(std::path::PathBuf::as_path);
     let credentials = Credentials::find(matches.get_one("clone-user"), file)?;
     let mut peer = Peer::connect(named)?;
     peer.authenticate(&credentials)?;
-    let mut info = peer.info()?;
-    while matches.get_flag("wait") && !info.is_saving() {
+    let before = peer.info()?;
+    let mut info = before.clone();
+    // A save may begin and end between two looks.
+    while matches.get_flag("wait") && !info.is_saving() && ended(&info) == ended(&before) {
         std::thread::sleep(EVERY);
         info = peer.info()?;
     }
-    if !info.is_saving() {
-        quire_sys::outln!("no save is running; {}", outcome(&info))?;
-        return Ok(ExitCode::SUCCESS);
+    if info.is_saving() {
+        let began = info;
+        let info = until_idle(&mut peer, &SaveBar::new()?)?;
+        if has_failed(&info) || ended(&info) != ended(&began) {
+            return tell(&info);
+        }
+        quire_sys::outln!("the save was cancelled; before it, {}", outcome(&info))?;
+        return Ok(ExitCode::FAILURE);
     }
-    let info = until_idle(&mut peer, &SaveBar::new()?)?;
-    quire_sys::outln!("{}", outcome(&info))?;
-    Ok(if info.field("rdb_last_bgsave_status") == "ok" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if ended(&info) != ended(&before) {
+        return tell(&info);
+    }
+    quire_sys::outln!("no save is running; {}", outcome(&info))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says how the last save ended; 1 if it failed.
+fn tell(info: &PeerInfo) -> anyhow::Result<ExitCode> {
+    quire_sys::outln!("{}", outcome(info))?;
+    Ok(if has_failed(info) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn has_failed(info: &PeerInfo) -> bool {
+    info.field("rdb_last_bgsave_status") != "ok"
+}
+
+/// What another save changes by its end, unless it is cancelled.
+fn ended(info: &PeerInfo) -> (Option<u64>, bool) {
+    (info.number("rdb_saves"), has_failed(info))
 }
 
 /// How the last save ended.
@@ -99,5 +123,26 @@ fn outcome(info: &PeerInfo) -> String {
         "ok" if saves == 0 => "the server has not saved since its start".to_owned(),
         "ok" => format!("the last save wrote {bytes}, {}/s", Bytes(info.number("dump_bytes_per_sec").unwrap_or(0))),
         _ => format!("the last save failed: {}", info.field("rdb_last_bgsave_error")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_shows_pages_and_says_bytes_rate_and_time_left() {
+        let info = |left: &str| {
+            PeerInfo::new(format!(
+                "current_save_pages_done:3\r\ncurrent_save_pages_total:9\r\ncurrent_save_bytes_written:12288\r\n\
+                 dump_bytes_per_sec:4096\r\ncurrent_save_time_left_sec:{left}\r\n"
+            ))
+        };
+        let bar = SaveBar::new().unwrap();
+        bar.show(&info("6"));
+        assert_eq!((bar.0.length(), bar.0.position()), (Some(9), 3));
+        assert_eq!(bar.0.message(), "12 KiB written, 4 KiB/s, 6 s left");
+        bar.show(&info("-1"));
+        assert_eq!(bar.0.message(), "12 KiB written, 4 KiB/s, time left not known yet");
     }
 }

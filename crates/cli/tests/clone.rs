@@ -314,19 +314,43 @@ fn a_clone_with_the_settings_of_its_original_leaves_alone_what_leads_to_the_orig
 
 #[test]
 fn a_save_that_runs_is_watched_to_its_end() {
-    let line = |progress: &str| bulk(&format!("rdb_saves:1\r\nlast_image_bytes:1048576\r\n{progress}\r\n"));
-    let running = line("rdb_bgsave_in_progress:1\r\ncurrent_save_pages_done:3\r\ncurrent_save_pages_total:9");
-    for (status, code) in [("ok", 0), ("err", 1)] {
-        let idle = line("rdb_last_bgsave_status:ok");
-        let ended = line(&format!("rdb_last_bgsave_status:{status}\r\nrdb_last_bgsave_error:no room"));
+    let line =
+        |saves: u8, progress: &str| bulk(&format!("rdb_saves:{saves}\r\nlast_image_bytes:1048576\r\n{progress}\r\n"));
+    let running = line(
+        0,
+        "rdb_bgsave_in_progress:1\r\nrdb_last_bgsave_status:ok\r\ncurrent_save_pages_done:3\r\ncurrent_save_pages_total:9",
+    );
+    let cases = [
+        (1, "ok", 0, "the last save wrote 1 MiB"),
+        (0, "err", 1, "the last save failed: no room"),
+        (0, "ok", 1, "was cancelled"),
+    ];
+    for (saves, status, code, told) in cases {
+        let idle = line(0, "rdb_last_bgsave_status:ok");
+        let ended = line(saves, &format!("rdb_last_bgsave_status:{status}\r\nrdb_last_bgsave_error:no room"));
         let server = scripted(vec![("INFO", vec![idle, running.clone(), running.clone(), ended])]);
         let output = run(&["image", "watch", "--wait", &server]);
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(code), "{text}");
-        assert!(
-            text.contains(if code == 0 { "the last save wrote 1 MiB" } else { "the last save failed: no room" }),
-            "{text}"
-        );
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[test]
+fn a_save_that_is_over_between_two_looks_is_seen() {
+    let idle = |saves: u8, status| {
+        bulk(&format!(
+            "rdb_saves:{saves}\r\nrdb_last_bgsave_status:{status}\r\nlast_image_bytes:1048576\r\nrdb_last_bgsave_error:no room"
+        ))
+    };
+    for (saves, status, code, told) in
+        [(3, "ok", 0, "the last save wrote 1 MiB"), (2, "err", 1, "the last save failed: no room")]
+    {
+        let server = scripted(vec![("INFO", vec![idle(2, "ok"), idle(2, "ok"), idle(saves, status)])]);
+        let output = run(&["image", "watch", "--wait", &server]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.contains(told), "{text}");
     }
 }
 

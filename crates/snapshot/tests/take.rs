@@ -116,7 +116,7 @@ fn run(mechanism: Mechanism, plan: &Plan) {
 fn what_is_taken_is_memory_at_the_cut_while_the_origin_is_written() {
     for mechanism in Mechanism::ALL {
         if let Err(error) = probe(mechanism) {
-            println!("skipped: {mechanism}: {error}");
+            quire_sys::testing::skipped(format_args!("{mechanism}: {error}"));
             continue;
         }
         let cases = if mechanism == Mechanism::Fork { 30 } else { 8 };

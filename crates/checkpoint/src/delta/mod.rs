@@ -11,8 +11,12 @@ use quire_device::{DeviceError, Directory, remove_then_free};
 pub(crate) use file::Delta;
 pub(crate) use target::DeltaTarget;
 
-/// Most pages of a delta (4 GiB): the table of so many takes 16 MiB while it is written or read.
-pub const MAX_DELTA_PAGES: u32 = 1 << 20;
+/// Most pages of a delta that is read (4 GiB): the table of so many takes 16 MiB meanwhile. Deltas of so many pages were written once.
+pub(crate) const MAX_DELTA_PAGES: u32 = 1 << 20;
+
+/// Most pages of a delta that is written (2 GiB). Its table takes 8 MiB meanwhile, beside 6 MiB of buffers for writes: a save takes no more than
+/// 16 MiB beyond its budget.
+pub const MAX_WRITTEN_DELTA_PAGES: u32 = MAX_DELTA_PAGES / 2;
 
 /// Between the image's name and the number of a delta over it.
 const MARK: &str = ".delta-";

@@ -4,7 +4,7 @@
 //! every change since. See `docs/design/incremental.md`.
 
 use quire_arena::{Arena, ArenaError};
-use quire_checkpoint::{DeltaInfo, DumpSummary, ImageChain, LinkId, MAX_DELTA_PAGES};
+use quire_checkpoint::{DeltaInfo, DumpSummary, ImageChain, LinkId, MAX_WRITTEN_DELTA_PAGES};
 use quire_snapshot::PAGE_SIZE;
 
 use crate::store::location::ImageLocation;
@@ -67,7 +67,7 @@ impl PublishedChain {
     fn takes(&self, changed: u64, max_deltas: u32) -> bool {
         let bytes = self.delta_bytes + changed * PAGE_SIZE as u64;
         self.deltas() < u64::from(max_deltas)
-            && changed + MARGIN_PAGES <= u64::from(MAX_DELTA_PAGES)
+            && changed + MARGIN_PAGES <= u64::from(MAX_WRITTEN_DELTA_PAGES)
             && bytes * 2 <= self.image_bytes
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         assert!(!chain.takes(1, 2), "too many");
         let large = PublishedChain { image_bytes: 1 << 40, ..chain };
         assert!(
-            large.takes(1_000_000, 3) && !large.takes(u64::from(MAX_DELTA_PAGES), 3),
+            large.takes(500_000, 3) && !large.takes(u64::from(MAX_WRITTEN_DELTA_PAGES), 3),
             "the table would be too large"
         );
     }
