@@ -301,7 +301,7 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
         ctx.server.effects.tell(log_writer, ctx.store, done);
     }
     if ctx.store.has_key_events() {
-        notifications::tell(command, ctx);
+        notifications::tell(command, ctx, has_waited);
     }
     if ctx.server.clients.tracking.any() {
         invalidation::remember(command, ctx);

@@ -73,6 +73,12 @@ impl NotifyClasses {
         self.0
     }
 
+    /// Whether events of a class are told.
+    #[inline]
+    pub const fn tells(self, class: EventClass) -> bool {
+        self.any() && self.0 & class != 0
+    }
+
     /// Whether any event is told.
     #[inline]
     pub const fn any(self) -> bool {
@@ -112,5 +118,7 @@ mod tests {
         }
         assert_eq!(NotifyClasses::parse("Kq"), None);
         assert!(!NotifyClasses::parse("Ag").unwrap().any());
+        let tells_misses = |text| NotifyClasses::parse(text).unwrap().tells(MISS);
+        assert!(tells_misses("Km") && tells_misses("mAE") && !tells_misses("m") && !tells_misses("KEA"));
     }
 }

@@ -49,9 +49,10 @@ impl Receiver {
 pub fn tell_changed(state: &mut ServerState, events: &[KeyEvent], by: u64) {
     // What a script changes is, as in Redis, also told to a client in broadcast mode that does not want its own changes.
     let is_script = state.scripts.is_running();
-    for event in events {
+    // That a key was missed changes nothing.
+    for event in events.iter().filter(|event| event.fate != KeyFate::Missed) {
         let tracking = &mut state.clients.tracking;
-        let is_own = matches!(event.fate, KeyFate::Changed | KeyFate::Gone) && !is_script;
+        let is_own = event.fate.is_change() && !is_script;
         tracking.note_changed(&event.key, if is_own { by } else { 0 });
         if let Some(TrackedKey { key, clients }) = tracking.keys.take(&event.key) {
             let keys = InvalidKeys::One(key);

@@ -1,15 +1,15 @@
 //! Keyspace notifications: messages that tell what happened to which key (`notify-keyspace-events`).
 //!
 //! The store notes that a key was changed, went or expired; what that is called depends on the command, and stands here for all of
-//! them. Clients that keep keys in caches of their own are told of the same events (`invalidation`). Relies on the store to note each
-//! change once, and on `pubsub` to send the messages.
+//! them. If that is wanted, it also notes that a key was read and is not there. Clients that keep keys in caches of their own are
+//! told of the same changes (`invalidation`). Relies on the store to note each change once, and on `pubsub` to send the messages.
 
 use quire_store::{KeyEvent, KeyFate, Store};
 
 use crate::args::Args;
 use crate::ctx::Ctx;
 use crate::event_classes::{
-    EVICTED, EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, NEW, SET, STREAM, STRING, ZSET,
+    EVICTED, EXPIRED, EventClass, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MISS, NEW, SET, STREAM, STRING, ZSET,
 };
 use crate::invalidation;
 use crate::registry::Command;
@@ -17,6 +17,9 @@ use crate::state::ServerState;
 
 /// What happened, as it is told: the class, the event's name and which of the noted events' keys it is about.
 type Told = (EventClass, &'static str, usize);
+
+/// Keys that a command has found expired or missing are told before it ends once they are so many.
+const MOST_FOUND: usize = 4096;
 
 /// How a command's changes are called.
 enum Naming {
@@ -127,9 +130,9 @@ fn with_end(told: Told, events: &[KeyEvent]) -> Vec<Told> {
     if gone { vec![told, (GENERIC, "del", told.2)] } else { vec![told] }
 }
 
-/// The first noted event about a key, or `otherwise` without any.
+/// The first noted change of a key, or `otherwise` without any.
 fn about(events: &[KeyEvent], key: &[u8], otherwise: usize) -> usize {
-    events.iter().position(|event| event.fate != KeyFate::Expired && *event.key == *key).unwrap_or(otherwise)
+    events.iter().position(|event| event.fate.is_change() && *event.key == *key).unwrap_or(otherwise)
 }
 
 fn renamed(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
@@ -139,8 +142,7 @@ fn renamed(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 
 fn moved(_: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     let name = |event: &KeyEvent| if event.fate == KeyFate::Gone { "move_from" } else { "move_to" };
-    let told = events.iter().enumerate().filter(|(_, event)| event.fate != KeyFate::Expired);
-    told.map(|(index, event)| (GENERIC, name(event), index)).collect()
+    changes(events).map(|(index, event)| (GENERIC, name(event), index)).collect()
 }
 
 fn has_option(args: Args<'_>, from: usize, names: &[&str]) -> bool {
@@ -165,7 +167,7 @@ fn set(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 fn got(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     let at = about(events, args.at(1), 0);
     let name = match events[at].fate {
-        KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted => "del",
+        KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted | KeyFate::Missed => "del",
         KeyFate::Changed if has_option(args, 2, &["PERSIST"]) => "persist",
         KeyFate::Changed => "expire",
     };
@@ -193,9 +195,14 @@ fn list_popped(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     with_end((LIST, name, first_changed(events)), events)
 }
 
-/// The first event that is about a key which has not just expired.
+/// The noted changes, with their places: not that a key was found expired, or missing.
+fn changes(events: &[KeyEvent]) -> impl Iterator<Item = (usize, &KeyEvent)> {
+    events.iter().enumerate().filter(|(_, event)| event.fate.is_change())
+}
+
+/// The first noted change.
 fn first_changed(events: &[KeyEvent]) -> usize {
-    events.iter().position(|event| event.fate != KeyFate::Expired).unwrap_or(0)
+    changes(events).next().map_or(0, |(index, _)| index)
 }
 
 fn members_added(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
@@ -229,9 +236,10 @@ fn element_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     told
 }
 
-/// Tells what the command that has just run did to keys, and which have expired meanwhile. None is evicted while a command runs.
+/// Tells what the command that has just run did to keys, and which it has found expired or missing before. None is evicted while a
+/// command runs. One that has waited for keys and is run `again` has missed none: that was told when it began to wait.
 #[cold]
-pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
+pub fn tell(command: &Command, ctx: &mut Ctx<'_>, again: bool) {
     let events = ctx.store.take_key_events();
     if ctx.server.clients.tracking.any() {
         invalidation::tell_changed(ctx.server, &events, ctx.client.id);
@@ -239,17 +247,15 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
     if !ctx.server.config.notify_keyspace_events.any() {
         return;
     }
-    let expired = events.iter().enumerate().filter(|(_, event)| event.fate == KeyFate::Expired);
-    let mut told: Vec<Told> = expired.map(|(index, _)| (EXPIRED, "expired", index)).collect();
-    let changed = || events.iter().enumerate().filter(|(_, event)| event.fate != KeyFate::Expired);
-    if changed().next().is_some() {
+    let mut told: Vec<Told> = found(&events, !again).collect();
+    if changes(&events).next().is_some() {
         match naming(command.name) {
             Some(Named(class, name)) => {
-                told.extend(changed().flat_map(|(index, _)| with_end((class, name, index), &events)));
+                told.extend(changes(&events).flat_map(|(index, _)| with_end((class, name, index), &events)));
             }
-            Some(Replaced(class, name)) => told.extend(changed().map(|(index, event)| match event.fate {
+            Some(Replaced(class, name)) => told.extend(changes(&events).map(|(index, event)| match event.fate {
                 KeyFate::Changed => (class, name, index),
-                KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted => (GENERIC, "del", index),
+                KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted | KeyFate::Missed => (GENERIC, "del", index),
             })),
             Some(By(name)) => told.extend(name(ctx.args, &events)),
             Some(Untold) | None => {}
@@ -261,20 +267,49 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>) {
     send_all(ctx.server, &told, &events);
 }
 
+/// What a command has found out about keys that are not there, which it tells before what it has done: Redis tells it of each when it
+/// looks for it, and no command changes data before it has looked for all that it reads.
+fn found(events: &[KeyEvent], with_misses: bool) -> impl Iterator<Item = Told> {
+    events.iter().enumerate().filter_map(move |(index, event)| match event.fate {
+        KeyFate::Expired => Some((EXPIRED, "expired", index)),
+        KeyFate::Missed if with_misses => Some((MISS, "keymiss", index)),
+        KeyFate::Missed | KeyFate::Changed | KeyFate::Gone | KeyFate::Evicted => None,
+    })
+}
+
+/// A command looks for more and more keys and is still to change any: tells what it has found so far if that is much, so that it does not
+/// take memory without bound.
+#[inline]
+pub fn tell_found(store: &mut Store, state: &mut ServerState, by: u64) {
+    if store.key_event_count() >= MOST_FOUND {
+        tell_found_now(store, state, by);
+    }
+}
+
+#[cold]
+fn tell_found_now(store: &mut Store, state: &mut ServerState, by: u64) {
+    let events = store.take_key_events();
+    if state.clients.tracking.any() {
+        invalidation::tell_changed(state, &events, by);
+    }
+    let told: Vec<Told> = found(&events, true).collect();
+    send_all(state, &told, &events);
+}
+
 /// Has keys that are new be told as that, before what has made them.
 fn tell_new(command: &str, told: &mut Vec<Told>, events: &[KeyEvent]) {
     // In Redis these delete what they replace.
     let replaces = matches!(command, "rename" | "renamenx" | "copy" | "restore");
     let moves = matches!(command, "rename" | "renamenx" | "move");
-    let expired = told.iter().take_while(|one| one.0 == EXPIRED).count();
+    let found = told.iter().take_while(|one| matches!(one.0, EXPIRED | MISS)).count();
     for (index, event) in events.iter().enumerate() {
         if event.fate != KeyFate::Changed || !(event.is_new || replaces) {
             continue;
         }
-        let first = told.iter().position(|one| one.2 == index && one.0 != EXPIRED);
+        let first = told.iter().position(|one| one.2 == index);
         if let Some(first) = first {
             // Where a key is told to have left, that it has come was told before, and before that that the former one has expired.
-            told.insert(if moves { expired } else { first }, (NEW, "new", index));
+            told.insert(if moves { found } else { first }, (NEW, "new", index));
         }
     }
 }
@@ -289,7 +324,7 @@ pub fn tell_gone(store: &mut Store, state: &mut ServerState) {
     let gone = events.iter().enumerate().filter_map(|(index, event)| match event.fate {
         KeyFate::Expired => Some((EXPIRED, "expired", index)),
         KeyFate::Evicted => Some((EVICTED, "evicted", index)),
-        KeyFate::Changed | KeyFate::Gone => None,
+        KeyFate::Changed | KeyFate::Gone | KeyFate::Missed => None,
     });
     let told: Vec<Told> = gone.collect();
     send_all(state, &told, &events);

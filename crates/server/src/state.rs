@@ -13,6 +13,7 @@ use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
 use crate::effects::Effects;
+use crate::event_classes::MISS;
 use crate::eviction_state::EvictionState;
 use crate::latency::LatencyMonitor;
 use crate::leftover_logs::LeftoverLogs;
@@ -284,6 +285,11 @@ impl ServerState {
     /// Whether what happens to keys is of interest to clients.
     pub fn wants_key_events(&self) -> bool {
         self.config.notify_keyspace_events.any() || self.clients.tracking.any()
+    }
+
+    /// Whether reads of keys that are not there are.
+    pub fn wants_misses(&self) -> bool {
+        self.config.notify_keyspace_events.tells(MISS)
     }
 
     /// True when a command may not run now because clients are paused.

@@ -232,3 +232,126 @@ fn keys_that_expire_are_told_with_and_without_a_command_that_meets_them() {
     assert_eq!(told(&mut listener, &mut client), ["__keyspace@0__:b expired"]);
     assert!(matches!(client.call("CONFIG SET notify-keyspace-events Kq"), Value::Error(_)));
 }
+
+/// Commands in their order, and of which keys they tell that they are not there, where that is asked for. Those that look at a key to
+/// change it tell none, as in Redis.
+const MISSES: &[(&str, &str)] = &[
+    ("GET none", "keymiss none"),
+    ("MGET none other", "keymiss none,keymiss other"),
+    ("STRLEN none", "keymiss none"),
+    ("EXISTS none none", "keymiss none,keymiss none"),
+    ("TTL none", "keymiss none"),
+    ("PEXPIRETIME none", "keymiss none"),
+    ("TYPE none", "keymiss none"),
+    ("TOUCH none", "keymiss none"),
+    ("DUMP none", "keymiss none"),
+    ("COPY none other", "keymiss none"),
+    ("OBJECT ENCODING none", ""),
+    ("MEMORY USAGE none", ""),
+    ("WATCH none", ""),
+    ("UNWATCH", ""),
+    ("SCAN 0", ""),
+    ("DEL none", ""),
+    ("EXPIRE none 100", ""),
+    ("PERSIST none", ""),
+    ("GETDEL none", "keymiss none"),
+    ("GETEX none EX 100", "keymiss none"),
+    ("GETSET a 1", "keymiss a,set a"),
+    ("SET b 1 GET", "keymiss b,set b"),
+    ("SET c 1 NX", "set c"),
+    ("SETNX d 1", "set d"),
+    ("BITCOUNT none", "keymiss none"),
+    ("BITOP OR e none a", "keymiss none,set e"),
+    ("BITFIELD none GET u8 0", "keymiss none"),
+    ("HGET none f", "keymiss none"),
+    ("HMGET none f g", "keymiss none"),
+    ("HDEL none f", ""),
+    ("SISMEMBER none m", "keymiss none"),
+    ("SUNIONSTORE f none other", "keymiss none,keymiss other"),
+    ("SPOP none", ""),
+    ("SMOVE none other m", ""),
+    ("LLEN none", "keymiss none"),
+    ("LPOP none", ""),
+    ("LMOVE none other LEFT LEFT", ""),
+    ("RPOPLPUSH none other", ""),
+    ("RPUSH l 1 2", "rpush l"),
+    ("SORT none", "keymiss none"),
+    ("SORT l BY w_* GET v_*->f GET #", "keymiss w_1,keymiss w_2,keymiss v_1,keymiss v_2"),
+    ("ZSCORE none m", "keymiss none"),
+    ("ZUNION 2 none other", "keymiss none,keymiss other"),
+    ("ZRANGESTORE g none 0 -1", "keymiss none"),
+    ("ZPOPMIN none", ""),
+    ("GEOPOS none m", "keymiss none"),
+    ("PFADD p x", "pfadd p"),
+    ("PFCOUNT none", "keymiss none"),
+    ("PFMERGE q none p", "keymiss q,keymiss none,pfadd q"),
+    ("XLEN none", "keymiss none"),
+    ("XREAD STREAMS none 0", "keymiss none,keymiss none"),
+    ("XACK none g 1-1", "keymiss none"),
+    ("XTRIM none MAXLEN 1", ""),
+];
+
+#[test]
+fn reads_of_keys_that_are_not_there_are_told_if_that_is_asked_for() {
+    let server = start(&[("notify-keyspace-events", "EAm")]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    assert_eq!(client.call("CONFIG GET notify-keyspace-events").items()[1].text(), "AEm");
+    for (line, events) in MISSES {
+        let reply = client.call(line);
+        assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}");
+        assert_eq!(told(&mut listener, &mut client).join(","), *events, "{line}");
+    }
+    client.words(&[b"EVAL", b"redis.call('get', 'none') redis.call('set', 'y', 1)", b"0"]);
+    assert_eq!(told(&mut listener, &mut client), ["keymiss none", "set y"]);
+    for line in ["MULTI", "GET none", "LLEN other", "EXEC"] {
+        client.call(line);
+    }
+    assert_eq!(told(&mut listener, &mut client), ["keymiss none", "keymiss other"]);
+    // `A` does not stand for this class.
+    client.call("CONFIG SET notify-keyspace-events EA");
+    client.call("GET none");
+    client.call("CONFIG SET notify-keyspace-events m");
+    client.call("GET none");
+    client.call("CONFIG SET notify-keyspace-events Km");
+    client.call("SELECT 3");
+    client.call("GET none");
+    assert_eq!(told(&mut listener, &mut client), ["__keyspace@3__:none keymiss"]);
+}
+
+#[test]
+fn a_key_that_a_read_finds_expired_is_told_to_be_that_and_then_missed() {
+    let server = start(&[("notify-keyspace-events", "EAm")]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    client.call("DEBUG PAUSE-CRON 1");
+    client.call("PSETEX a 1 x");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    told(&mut listener, &mut client);
+    client.call("MGET none a b");
+    assert_eq!(told(&mut listener, &mut client), ["keymiss none", "expired a", "keymiss a", "keymiss b"]);
+}
+
+#[test]
+fn a_client_that_waits_for_keys_has_missed_them_once() {
+    let server = start(&[("notify-keyspace-events", "EAm")]);
+    let (mut listener, mut client, mut waiting) = (listener(&server), server.client(), server.client());
+    waiting.send("XREAD BLOCK 0 STREAMS a b 0 0\r\n");
+    eventually("it waits", || client.info("blocked_clients") == "1");
+    assert_eq!(told(&mut listener, &mut client), ["keymiss a", "keymiss b", "keymiss a", "keymiss b"]);
+    client.call("XADD b 1-1 f v");
+    assert_eq!(waiting.reply().items().len(), 1);
+    assert_eq!(told(&mut listener, &mut client), ["xadd b"]);
+}
+
+#[test]
+fn misses_of_a_command_that_looks_for_very_many_keys_are_told_all_and_in_their_order() {
+    let server = start(&[("notify-keyspace-events", "EAm")]);
+    let (mut listener, mut client) = (listener(&server), server.client());
+    let numbers: Vec<String> = (0..10_000).map(|number| format!(" {number}")).collect();
+    client.call(&format!("RPUSH l{}", numbers.concat()));
+    client.call("SORT l BY w_* GET v_* STORE sorted");
+    let told = told(&mut listener, &mut client);
+    assert_eq!(told.len(), 1 + 10_000 + 10_000 + 1);
+    assert!(told[1..10_001].iter().enumerate().all(|(number, one)| *one == format!("keymiss w_{number}")));
+    assert!(told[10_001..20_001].iter().all(|one| one.starts_with("keymiss v_")));
+    assert_eq!(told[20_001], "sortstore sorted");
+}

@@ -18,6 +18,8 @@ pub(crate) struct Events {
     pub(crate) watchers: Watchers,
     /// What has happened since it was last taken, if it is to be noted.
     noted: Option<Vec<KeyEvent>>,
+    /// Whether reads of keys that are not there are noted, too.
+    notes_misses: bool,
     /// Keys that came to be and of which nothing was noted since: one, or two while a value is made aside.
     made: Vec<KeyName>,
 }
@@ -33,6 +35,15 @@ pub enum KeyFate {
     Expired,
     /// It is not there any more because memory was short.
     Evicted,
+    /// It was read, and is not there.
+    Missed,
+}
+
+impl KeyFate {
+    /// Whether a command has changed the key, or taken it away.
+    pub const fn is_change(self) -> bool {
+        matches!(self, KeyFate::Changed | KeyFate::Gone)
+    }
 }
 
 /// Something that happened to a key.
@@ -79,6 +90,14 @@ impl Events {
         }
     }
 
+    /// A key was read that is not there, of which no watcher is told.
+    #[inline]
+    pub(crate) fn note_miss(&mut self, db: DbId, key: &[u8]) {
+        if self.notes_misses {
+            self.note(db, key, KeyFate::Missed);
+        }
+    }
+
     /// A key came to be, of which an event will tell.
     #[inline]
     pub(crate) fn note_made(&mut self, db: DbId, key: &[u8]) {
@@ -98,10 +117,21 @@ impl Events {
         }
     }
 
+    /// Says whether reads of keys that are not there are noted where other events are.
+    pub(crate) fn set_noting_misses(&mut self, noting: bool) {
+        self.notes_misses = noting;
+    }
+
     /// Whether anything was noted since the last call of [`Events::take_noted`].
     #[inline]
     pub(crate) fn has_noted(&self) -> bool {
         self.noted.as_ref().is_some_and(|noted| !noted.is_empty())
+    }
+
+    /// How much was.
+    #[inline]
+    pub(crate) fn noted_count(&self) -> usize {
+        self.noted.as_ref().map_or(0, Vec::len)
     }
 
     /// What was noted since the last call, in its order.

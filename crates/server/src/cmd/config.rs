@@ -266,6 +266,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
             "read-only" => ctx.store.set_holding_expired(server.holds_expired()),
             "notify-keyspace-events" => {
                 ctx.store.set_noting_key_events(server.wants_key_events());
+                ctx.store.set_noting_misses(server.wants_misses());
             }
             "maxmemory" | "maxmemory-policy" => eviction::limit_changed(ctx.store, server),
             "lfu-log-factor" | "lfu-decay-time" => {

@@ -184,7 +184,7 @@ fn populate(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         key.extend_from_slice(prefix);
         key.push(b':');
         key.extend_from_slice(digits.as_bytes());
-        if ctx.store.exists(db, &key)? {
+        if ctx.store.kind(db, &key)?.is_some() {
             continue;
         }
         value.clear();
@@ -297,6 +297,7 @@ fn tell_store(ctx: &mut Ctx<'_>) {
     // The image has all that was logged before it.
     ctx.store.set_noting_expired(ctx.server.log_writer.is_some());
     ctx.store.set_noting_key_events(ctx.server.wants_key_events());
+    ctx.store.set_noting_misses(ctx.server.wants_misses());
     // The client that reloads may be the one that has paused all others.
     ctx.store.set_holding_expired(ctx.server.holds_expired());
     ctx.store.set_touching(!ctx.client.options.no_touch);

@@ -21,7 +21,7 @@ const NEW_FREQUENCY: u8 = 5;
 pub fn dump(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, key) = (ctx.client.db, ctx.args.at(1));
     let Some(kind) = ctx.store.kind(db, key)? else {
-        ctx.store.count_read(false);
+        ctx.store.note_read(db, key, false);
         ctx.reply.null();
         return Ok(());
     };

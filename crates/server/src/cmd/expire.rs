@@ -133,8 +133,9 @@ pub fn pexpiretime(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 #[inline]
 fn tell(ctx: &mut Ctx<'_>, figure: impl Fn(i64, i64) -> i64) -> Result<(), CmdError> {
     let now_ms = ctx.store.now_ms();
-    let expiry = ctx.store.expiry(ctx.client.db, ctx.args.at(1))?;
-    ctx.store.count_read(expiry.is_some());
+    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let expiry = ctx.store.expiry(db, key)?;
+    ctx.store.note_read(db, key, expiry.is_some());
     ctx.reply.int(match expiry {
         None => -2,
         Some(None) => -1,

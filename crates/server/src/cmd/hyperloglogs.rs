@@ -23,14 +23,26 @@ impl From<Corrupted> for CmdError {
 
 /// A key's HyperLogLog and its encoding, if the key exists.
 fn look_up<'a>(store: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<(&'a [u8], HllLayout)>, CmdError> {
-    let Some(bytes) = string::get(store, db, key)? else { return Ok(None) };
+    string::get(store, db, key)?.map(with_encoding).transpose()
+}
+
+/// The same, for a command that changes it.
+fn look_up_to_change<'a>(
+    store: &'a mut Keyspace,
+    db: DbId,
+    key: &[u8],
+) -> Result<Option<(&'a [u8], HllLayout)>, CmdError> {
+    string::get_to_change(store, db, key)?.map(with_encoding).transpose()
+}
+
+fn with_encoding(bytes: &[u8]) -> Result<(&[u8], HllLayout), CmdError> {
     let encoding = hll::encoding(bytes).ok_or(NO_HYPERLOGLOG)?;
-    if bytes.len() > hll::MOST_BYTES { Err(CORRUPTED) } else { Ok(Some((bytes, encoding))) }
+    if bytes.len() > hll::MOST_BYTES { Err(CORRUPTED) } else { Ok((bytes, encoding)) }
 }
 
 /// PFADD key [element …]
 pub fn pfadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let changed = match look_up(ctx.store, ctx.client.db, ctx.args.at(1))? {
+    let changed = match look_up_to_change(ctx.store, ctx.client.db, ctx.args.at(1))? {
         Some((_, HllLayout::Dense)) => add_to_dense(ctx)?,
         Some((bytes, HllLayout::Sparse)) => {
             let bytes = bytes.to_vec();
@@ -46,7 +58,7 @@ pub fn pfadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 fn add_to_dense(ctx: &mut Ctx<'_>) -> Result<bool, CmdError> {
     let (args, db) = (ctx.args, ctx.client.db);
     let places = || args.from(2).iter().map(hll::place_of);
-    let bytes = string::get(ctx.store, db, args.at(1))?.unwrap_or_default();
+    let bytes = string::get_to_change(ctx.store, db, args.at(1))?.unwrap_or_default();
     // Most elements change nothing.
     if bytes.len() != hll::DENSE_BYTES || !places().any(|(register, value)| hll::dense_get(bytes, register) < value) {
         return Ok(false);
@@ -155,7 +167,7 @@ pub fn pfmerge(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             hll::raise_to(&mut registers, bytes, encoding)?;
         }
     }
-    let old = look_up(ctx.store, db, args.at(1))?.map(|(bytes, _)| bytes.to_vec());
+    let old = look_up_to_change(ctx.store, db, args.at(1))?.map(|(bytes, _)| bytes.to_vec());
     let is_new = old.is_none();
     let mut bytes = old.unwrap_or_else(hll::empty);
     if any_dense {
@@ -177,7 +189,7 @@ pub fn pfmerge(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// PFDEBUG GETREG | DECODE | ENCODING | TODENSE key
 pub fn pfdebug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, db) = (ctx.args, ctx.client.db);
-    let (bytes, encoding) = look_up(ctx.store, db, args.at(2))?.ok_or(NO_KEY)?;
+    let (bytes, encoding) = look_up_to_change(ctx.store, db, args.at(2))?.ok_or(NO_KEY)?;
     if args.is(1, "ENCODING") {
         ctx.reply.simple(if encoding == HllLayout::Dense { "dense" } else { "sparse" });
     } else if args.is(1, "DECODE") {

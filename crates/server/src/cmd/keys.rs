@@ -41,8 +41,9 @@ pub fn del(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// TYPE key
 pub fn kind(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let kind = ctx.store.kind(ctx.client.db, ctx.args.at(1))?;
-    ctx.store.count_read(kind.is_some());
+    let (db, key) = (ctx.client.db, ctx.args.at(1));
+    let kind = ctx.store.kind(db, key)?;
+    ctx.store.note_read(db, key, kind.is_some());
     ctx.reply.simple(kind.map_or("none", ValueType::name));
     Ok(())
 }
@@ -120,7 +121,7 @@ pub fn copy(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
             CopyProgress::UnderWay | CopyProgress::Busy => return Err(ctx.not_made_yet()),
         }
     };
-    ctx.store.count_read(found);
+    ctx.store.note_read(db, from, found);
     ctx.reply.int(i64::from(copied));
     Ok(())
 }
@@ -181,7 +182,8 @@ pub fn object_refcount(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     Ok(())
 }
 
-/// How the value is stored, if the key exists. Counts as a look-up but is no access, which would reset what is asked for.
+/// How the value is stored, if the key exists. Counts as a look-up but is no access, which would reset what is asked for. No client is
+/// told of a miss.
 fn encoding_of(ctx: &mut Ctx<'_>) -> Result<Option<&'static str>, CmdError> {
     let encoding = ctx.store.encoding(ctx.client.db, ctx.args.at(2))?;
     ctx.store.count_read(encoding.is_some());

@@ -49,10 +49,10 @@ impl Options {
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN n] [WITHMATCHLEN]
 pub fn lcs(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (db, args) = (ctx.client.db, ctx.args);
-    for key in [args.at(1), args.at(2)] {
-        // The read that counts and lets keys expire; two values can be had at once only by looks that do neither.
-        string::get(ctx.store, db, key).map_err(string_expected)?;
-    }
+    // The reads that count and let keys expire, both before what one of them finds is refused; two values can be had at once only by
+    // looks that do neither.
+    let reads = [args.at(1), args.at(2)].map(|key| string::get(ctx.store, db, key).map(drop));
+    reads.into_iter().collect::<Result<(), _>>().map_err(string_expected)?;
     let options = Options::parse(args.from(3))?;
     let a = look(ctx.store, db, args.at(1))?;
     let b = look(ctx.store, db, args.at(2))?;

@@ -136,7 +136,7 @@ fn add_keys(ctx: &mut Ctx<'_>, request: &MigrateRequest<'_>, job: &mut Migration
             return Err(TOO_LARGE);
         }
         let found = payload_of(ctx, key)?;
-        ctx.store.count_read(found.is_some());
+        ctx.store.note_read(ctx.client.db, key, found.is_some());
         let Some((payload, sent)) = found else { continue };
         let now_ms = ctx.store.now_ms();
         let ttl_ms = sent.expire_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1)).to_string();

@@ -12,6 +12,7 @@ use quire_store::{Direction, End, Keyspace, ValueType, list, numbers, set, zset}
 
 use crate::cmd::sort_pattern::{Parts, Pattern};
 use crate::ctx::{Args, CmdError, Ctx};
+use crate::notifications::tell_found;
 use crate::permission;
 use crate::registry::registry;
 
@@ -230,6 +231,7 @@ fn weigh(
         if parts.len() + places > MOST_BYTES {
             return Err(TOO_LARGE);
         }
+        tell_found(ctx.store, ctx.server, ctx.client.id);
     }
     if all_numbers { Ok(()) } else { Err(NOT_NUMBERS) }
 }
@@ -265,6 +267,9 @@ fn run(ctx: &mut Ctx<'_>, may_store: bool) -> Result<(), CmdError> {
     let kind = ctx.store.kind(db, args.at(1))?;
     if !matches!(kind, None | Some(ValueType::Set | ValueType::List | ValueType::Zset)) {
         return Err(CmdError::WRONG_TYPE);
+    }
+    if kind.is_none() {
+        ctx.store.note_read(db, args.at(1), false);
     }
     let is_repeatable = request.store_at.is_some() || ctx.server.scripts.is_running();
     if request.unsorted && kind == Some(ValueType::Set) && is_repeatable {
@@ -313,6 +318,7 @@ fn show(ctx: &mut Ctx<'_>, request: &SortRequest<'_>, wanted: &[Sorted], parts: 
                 }
             }
         }
+        tell_found(ctx.store, ctx.server, ctx.client.id);
         if reply.overflowed() {
             break;
         }
@@ -344,6 +350,7 @@ fn store(
         if parts.len() + size_of_val(stored.as_slice()) > MOST_BYTES {
             return Err(TOO_LARGE);
         }
+        tell_found(ctx.store, ctx.server, ctx.client.id);
     }
     let count = list::store_elements(ctx.store, db, ctx.args.at(at), stored.iter().map(|part| parts.get(part)))?;
     ctx.reply.int(count as i64);

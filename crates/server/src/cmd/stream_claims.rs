@@ -333,8 +333,10 @@ impl AutoClaim {
 /// XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]
 pub fn xautoclaim(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let (args, now_ms) = (ctx.args, ctx.store.now_ms());
+    // As in Redis the key is looked up first, and what is wrong with the words said before what is wrong with the key.
+    let group = group(ctx);
     let request = AutoClaim::parse(args)?;
-    let group = group(ctx)?;
+    let group = group?;
     let consumer = consumer_for(ctx, (1, 2, 3), &group)?;
     let mut result = ClaimResult::default();
     let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;

@@ -173,7 +173,13 @@ pub fn delete_consumer(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 pub fn xack(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
     let mut stream = stream::open_mut(ctx.store, ctx.client.db, args.at(1))?;
-    let Some(group) = stream.view()?.group(args.at(2))? else {
+    let view = stream.view()?;
+    let (exists, group) = (view.exists(), view.group(args.at(2))?);
+    let Some(group) = group else {
+        drop(stream);
+        if !exists {
+            ctx.store.note_read(ctx.client.db, args.at(1), false);
+        }
         ctx.reply.int(0);
         return Ok(());
     };

@@ -409,7 +409,7 @@ static OWN: &[Directive] = &[
         "notify-keyspace-events",
         "",
         MUTABLE,
-        "Which events of keys are told by publish/subscribe, a letter for each class, with K or E or both. Of `m` (misses) none are told.",
+        "Which events of keys are told by publish/subscribe, a letter for each class, with K or E or both.",
         |c| c.notify_keyspace_events.to_string(),
         |c, v| value::event_classes(v).map(|classes| c.notify_keyspace_events = classes)
     ),

@@ -77,6 +77,7 @@ impl Worker {
         let state = &mut self.state;
         store.set_holding_expired(state.holds_expired());
         store.set_noting_key_events(state.wants_key_events());
+        store.set_noting_misses(state.wants_misses());
         store.set_access_counting(state.config.maxmemory.access_counting());
         self.store = store;
         for (_, connection) in state.clients.iter_mut() {

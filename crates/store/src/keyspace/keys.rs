@@ -32,7 +32,7 @@ impl Keyspace {
     /// As all operations here: [`crate::StoreError::Damaged`], [`crate::StoreError::NoSuchDb`].
     pub fn exists(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
         let exists = self.look_up(db, key)?.is_some();
-        self.count_read(exists);
+        self.note_read(db, key, exists);
         Ok(exists)
     }
 
@@ -62,7 +62,7 @@ impl Keyspace {
     /// As [`Keyspace::exists`].
     pub fn touch(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
         let found = self.look_up(db, key)?;
-        self.count_read(found.is_some());
+        self.note_read(db, key, found.is_some());
         if let Some(entry) = &found {
             access::note_access(self, entry);
         }

@@ -15,6 +15,7 @@ pub(crate) mod expiry;
 mod keys;
 mod member_hasher;
 pub(crate) mod ops;
+mod reads;
 pub(crate) mod root;
 pub(crate) mod stats;
 pub(crate) mod value;
@@ -293,20 +294,6 @@ impl Keyspace {
         }
     }
 
-    /// The entry of a key, to be looked at. Deletes it if its time has come, unless such keys are held.
-    #[inline]
-    pub(crate) fn look_up(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
-        match self.find_any(db, key, self.hash(key))? {
-            Some(entry) if self.has_expired(&entry)? => {
-                if !self.clock.holding_expired {
-                    self.expire_entry(db, key, entry)?;
-                }
-                Ok(None)
-            }
-            found => Ok(found),
-        }
-    }
-
     /// As [`Keyspace::find`], and notes an access: what writes the header of the entry that is returned writes the stamp, too.
     #[inline]
     fn find_to_write(&mut self, db: DbId, key: &[u8], hash: Hash) -> Result<Option<Entry>> {
@@ -317,29 +304,6 @@ impl Keyspace {
             entry.header.clock = access::stamp_used(self, AccessStamp::of(entry)).raw();
         }
         Ok(found)
-    }
-
-    /// The entry of a key, to be read: counts, and notes an access.
-    #[inline]
-    pub(crate) fn find_to_read(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
-        let found = self.look_up(db, key)?;
-        self.count_read(found.is_some());
-        if self.clock.touching
-            && let Some(entry) = &found
-        {
-            access::note_access(self, entry);
-        }
-        Ok(found)
-    }
-
-    /// Counts a hit or a miss, for look-ups that don't do so themselves.
-    #[inline]
-    pub fn count_read(&mut self, hit: bool) {
-        if hit {
-            self.counters.hits += 1;
-        } else {
-            self.counters.misses += 1;
-        }
     }
 
     /// Counts a change of so many members, 1 for a value of one piece, and tells those who watch the key.
@@ -465,6 +429,12 @@ impl Keyspace {
     #[inline]
     pub fn has_key_events(&self) -> bool {
         self.events.has_noted()
+    }
+
+    /// How much did.
+    #[inline]
+    pub fn key_event_count(&self) -> usize {
+        self.events.noted_count()
     }
 
     /// What happened to keys since the last call, in that order.

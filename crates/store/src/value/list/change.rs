@@ -19,7 +19,7 @@ use super::chain::{Chain, keeps_at_once, without};
 use super::limits::{MAX_NODE, NodeLimit};
 use super::nodes::{self, Node};
 use super::packed::{self, SoughtElement};
-use super::view::{End, ListValue, view};
+use super::view::{End, ListValue, view_to_change};
 use super::whole::{self, COUNT_BYTES};
 
 /// Bytes of a listpack of Redis besides its elements, which count where it is decided how a list is stored.
@@ -66,7 +66,7 @@ pub fn move_element(
     (from, from_end): (&[u8], End),
     (to, to_end): (&[u8], End),
 ) -> Result<Option<Vec<u8>>> {
-    let source = view(keyspace, db, from)?;
+    let source = view_to_change(keyspace, db, from)?;
     let len = source.len()?;
     let index = if from_end == End::Front { 0 } else { len.saturating_sub(1) };
     let Some(element) = source.get(index)? else { return Ok(None) };

@@ -159,6 +159,13 @@ pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<List
     Ok(ListView { keyspace, body })
 }
 
+/// As [`view`], for a command that looks at the list to change it: no read that counts.
+pub(super) fn view_to_change<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<ListView<'a>> {
+    let entry = keyspace.open_to_change(db, key, ValueType::List)?.map(|value| *value.entry());
+    let body = entry.map(|entry| ListValue::read(keyspace.arena(), &entry)).transpose()?;
+    Ok(ListView { keyspace, body })
+}
+
 impl<'a> ListView<'a> {
     /// Whether the key exists.
     pub fn exists(&self) -> bool {

@@ -33,7 +33,7 @@ use crate::table::TableHead;
 use crate::table::check::check_items;
 
 use ints::Ints;
-use view::SetValue;
+use view::{SetValue, view_to_change};
 
 pub(in crate::value) use index::Lookup as SetLookup;
 
@@ -132,13 +132,13 @@ pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Resu
 /// # Errors
 /// As [`open_mut`].
 pub fn move_member(keyspace: &mut Keyspace, db: DbId, from: &[u8], to: &[u8], member: &[u8]) -> Result<bool> {
-    let source = view(keyspace, db, from)?;
+    let source = view_to_change(keyspace, db, from)?;
     if !source.exists() {
         return Ok(false);
     }
     let found = source.contains(&SetMember::Bytes(member))?;
     // A target of another type is refused even if there is nothing to move.
-    view(keyspace, db, to)?;
+    view_to_change(keyspace, db, to)?;
     if !found || from == to {
         return Ok(found);
     }

@@ -190,6 +190,12 @@ pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<SetV
     SetView::of(keyspace, entry)
 }
 
+/// As [`view`], for a command that looks at the set to change it: no read that counts.
+pub(super) fn view_to_change<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<SetView<'a>> {
+    let entry = keyspace.open_to_change(db, key, ValueType::Set)?.map(|value| *value.entry());
+    SetView::of(keyspace, entry)
+}
+
 /// Looks several sets up.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use crate::keyspace::Keyspace;
 use crate::table::TableHead;
 use crate::table::sample::{SelectionSampler, random_item};
 
-use super::view::{SetMember, SetValue, SetView, view};
+use super::view::{SetMember, SetValue, SetView, view, view_to_change};
 use super::{MemberBuffer, SetMut, members, packed};
 
 /// If more than one in so many members is wanted, a walk is cheaper than picking.
@@ -136,12 +136,17 @@ pub fn pop(
     f: &mut dyn FnMut(SetMember<'_>),
 ) -> Result<Popped> {
     let (mut drawn, mut all_fit) = (MemberBuffer::default(), true);
-    random_members(keyspace, db, key, n, true, &mut |member| {
+    let mut draw = |member: SetMember<'_>| {
         all_fit = all_fit && fits(member);
         if all_fit {
             drawn.push(member);
         }
-    })?;
+    };
+    let mut rng = keyspace.rng.clone();
+    let set = view_to_change(keyspace, db, key)?;
+    let shown = show_random(&set, n, true, &mut draw, &mut rng);
+    keyspace.rng = rng;
+    shown?;
     if !all_fit {
         return Ok(Popped::None);
     }

@@ -64,6 +64,14 @@ pub fn get<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Optio
     keyspace.read(db, key, ValueType::String)
 }
 
+/// The string of a key that a command is about to change: an access, but no read that counts.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_to_change<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<&'a [u8]>> {
+    keyspace.open_to_change(db, key, ValueType::String)?.map(|value| value.bytes()).transpose()
+}
+
 /// The string of a key; counts nothing.
 ///
 /// # Errors
