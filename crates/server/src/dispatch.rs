@@ -207,6 +207,8 @@ fn check<'r>(
     ctx.client.stats.last_command = command.name;
     let refused = if !spec.takes(ctx.args.len()) {
         Some(CmdError::wrong_args(command.name))
+    } else if let Some(error) = permission::protection(ctx, command) {
+        Some(error)
     } else if !ctx.client.login.is_unrestricted()
         && let Some(error) = permission::refusal(ctx, command)
     {

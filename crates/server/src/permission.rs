@@ -6,9 +6,13 @@
 use crate::acl::{Denial, DenialContext, DenialEntry, DenialReason, RequestFacts, User};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::registry::Command;
-use crate::table::{NO_AUTH, NO_MULTI};
+use crate::table::{NO_AUTH, NO_MULTI, PROTECTED};
 
 const NOAUTH: CmdError = CmdError::fixed("NOAUTH Authentication required.");
+const PROTECTED_DEBUG: CmdError = CmdError::fixed(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
+     connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
 const NO_KEY: CmdError =
     CmdError::fixed("NOPERM this user has no permissions to access one of the keys used as arguments");
 const NO_CHANNEL: CmdError =
@@ -28,6 +32,22 @@ fn with_facts<R>(user: &User, command: &Command, args: Args<'_>, ask: impl FnOnc
     let spec = command.spec;
     let keys = if user.looks_at_keys() { spec.key_uses(args) } else { Vec::new() };
     ask(&RequestFacts { command: command.id.0, is_free: spec.has(NO_AUTH), args, keys: &keys, channels: spec.channels })
+}
+
+/// Why no client, or none of another machine, may send this request, if so, whoever has logged in.
+#[inline]
+pub fn protection(ctx: &Ctx<'_>, command: &Command) -> Option<CmdError> {
+    if command.spec.has(PROTECTED) { protection_of_debug(ctx) } else { None }
+}
+
+#[cold]
+fn protection_of_debug(ctx: &Ctx<'_>) -> Option<CmdError> {
+    let allowed = match ctx.server.config.enable_debug_command.as_str() {
+        "yes" => true,
+        "local" => ctx.client.peer.is_local,
+        _ => false,
+    };
+    (!allowed).then_some(PROTECTED_DEBUG)
 }
 
 /// Why a client that may not do everything may not send this request, if so.

@@ -371,6 +371,8 @@ fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> 
         Some(CmdError::fixed("ERR Wrong number of args calling Redis command from script"))
     } else if spec.has(NOSCRIPT) && !(ctx.server.scripts.may_operate && spec.has(ADMIN) && !spec.has(NO_MULTI)) {
         Some(CmdError::fixed("ERR This Redis command is not allowed from script"))
+    } else if let Some(error) = permission::protection(ctx, command) {
+        Some(error)
     } else if !ctx.client.login.is_unrestricted()
         && let Some(error) = permission::refusal_in_script(ctx, command)
     {

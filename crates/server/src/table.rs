@@ -76,6 +76,8 @@ pub const NEVER_PAUSED: Flags = 1 << 22;
 /// Refused while writes are because nothing would keep them, though it changes nothing: programs that watch over a server
 /// ask with it whether the server is well.
 pub const REFUSED_WITH_WRITES: Flags = 1 << 23;
+/// Refused unless `enable-debug-command` allows it, before anything else is looked at but its arity.
+pub const PROTECTED: Flags = 1 << 27;
 
 /// The family of a command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -500,6 +502,7 @@ mod tests {
             RUNS_QUEUED,
             NEVER_PAUSED,
             REFUSED_WITH_WRITES,
+            PROTECTED,
             WHILE_SUBSCRIBED,
             MAY_WRITE,
             COUNTS_AS_WRITE,

@@ -293,6 +293,22 @@ fn debug_is_off_unless_allowed() {
 }
 
 #[test]
+fn debug_that_is_not_allowed_is_refused_before_a_transaction_queues_it() {
+    let server = start(&[("enable-debug-command", "no"), ("requirepass", "secret")]);
+    let mut client = server.client();
+    // It is refused whoever asks, but for a request that is too short.
+    assert!(client.text("DEBUG SLEEP 0").starts_with("ERR DEBUG command not allowed."));
+    assert!(client.text("DEBUG").starts_with("ERR wrong number of arguments"));
+    assert_eq!(client.text("AUTH secret"), "OK");
+    assert_eq!(client.text("MULTI"), "OK");
+    assert_eq!(client.text("SET a 1"), "QUEUED");
+    assert!(client.text("DEBUG SLEEP 0").starts_with("ERR DEBUG command not allowed."));
+    assert_eq!(client.text("EXEC"), "EXECABORT Transaction discarded because of previous errors.");
+    assert_eq!(client.call("GET a"), Value::Null);
+    assert!(client.info("cmdstat_debug").contains("rejected_calls=3,"));
+}
+
+#[test]
 fn time_has_seconds_and_microseconds() {
     let server = start(&[]);
     let time = server.client().call("TIME");

@@ -42,7 +42,7 @@ pub static SPECS: &[CommandSpec] = &[
     server(CommandSpec::container("config", CONFIG), "2.0.0", "Depends on subcommand.")
         .summary("Container of commands about the configuration."),
     server(CommandSpec::new("debug", -2, debug::debug), "1.0.0", "Depends on subcommand.")
-        .flags(OPERATOR)
+        .flags(OPERATOR | PROTECTED)
         .summary("Helps to test the server and to find faults.")
         .args(&[Arg::string("subcommand"), Arg::string("argument").multiple().optional()])
         .differs("Has DIGEST, DIGEST-VALUE, ERROR, LOADAOF, OBJECT, PAUSE-CRON, POPULATE, PROTOCOL, QUICKLIST-PACKED-THRESHOLD, RELOAD, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS and SLEEP."),
