@@ -347,6 +347,42 @@ def random_steps(options):
     return f"{options.episodes} episodes of 150 steps, seed {options.seed}"
 
 
+def bounded(_):
+    """Of which keys clients are told when there are too many is drawn; at which places among the replies is not."""
+    told = []
+    for server in SERVERS:
+        client = Connection(server.port)
+        client.call("HELLO", "3")
+        client.call("FLUSHALL")
+        client.call(*ON)
+        client.call("MGET", *(f"key:{number}" for number in range(10)))
+        requests = [
+            ("CONFIG", "SET", "tracking-table-max-keys", "4"),
+            ("PING", "1"),
+            ("GET", "key:10"),
+            ("GET", "key:11"),
+            ("MULTI",),
+            ("MGET", "key:12", "key:13", "key:14"),
+            ("EXEC",),
+            ("CONFIG", "SET", "tracking-table-max-keys", "1"),
+            ("MULTI",),
+            ("GET", "key:15"),
+            ("EXEC",),
+            ("EVAL", "return {redis.call('get', KEYS[1]), redis.call('get', KEYS[2])}", "2", "key:16", "key:17"),
+            ("CONFIG", "SET", "tracking-table-max-keys", "1000000"),
+            ("PING", END),
+        ]
+        client.send(b"".join(harness.Raw.encode(*words) for words in requests))
+        said = []
+        while not said or said[-1] not in ENDS:
+            raw = client.reply().raw
+            said.append(b"invalidate" if raw.startswith(b">2\r\n$10\r\ninvalidate") else raw)
+        told.append(said)
+        client.close()
+    assert told[0] == told[1], f"\n  quire {told[0]}\n  redis {told[1]}"
+    return f"{told[0].count(b'invalidate')} keys"
+
+
 def figures(_):
     """What INFO and CLIENT LIST tell."""
     told = []
@@ -411,4 +447,4 @@ if __name__ == "__main__":
     with harness.scratch() as DIRECTORY, Redis(DIRECTORY) as PEER, harness.Quire(OPTIONS.quire, DIRECTORY) as SERVER:
         SERVER.ready().close()
         SERVERS = (SERVER, PEER)
-        harness.run([directed, random_steps, figures, library], OPTIONS)
+        harness.run([directed, random_steps, bounded, figures, library], OPTIONS)

@@ -234,6 +234,9 @@ fn check<'r>(
         ctx.server.stats.command(command.id).rejected += 1;
         return Err(error);
     }
+    if ctx.server.clients.tracking.any() {
+        invalidation::bound_before(ctx);
+    }
     if let Some(multi) = &mut ctx.client.multi
         && !spec.has(NOT_QUEUED)
     {

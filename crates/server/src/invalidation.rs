@@ -1,8 +1,9 @@
 //! Tells clients that keep keys in caches of their own which of them are not valid any more, and remembers what they read.
 //!
 //! A client of RESP3 is sent pushes; another one names a client that is told in its place, which listens to a channel if it speaks RESP2.
-//! What concerns the client whose command is running follows its reply, but for keys that went to make room for the command. Relies on `tracking` for who is to be told, on `key_spec` for the
-//! keys of a request, on the store for what has changed, and on the clients' outputs, which are bounded.
+//! What concerns the client whose command is running follows its reply, but for keys that went to make room for the command, or because
+//! the table was too large when it came. Relies on `tracking` for who is to be told, on `key_spec` for the keys of a request, on the store
+//! for what has changed, and on the clients' outputs, which are bounded.
 
 use std::collections::BTreeMap;
 
@@ -208,6 +209,14 @@ pub fn end_choice(ctx: &mut Ctx<'_>) {
     {
         of.caching_given = false;
     }
+}
+
+/// A request is about to run, or to be queued: what is in the table beyond its limit, which may have been lowered since, leaves it before,
+/// and the client is told of that ahead of the reply, as in Redis.
+#[cold]
+pub fn bound_before(ctx: &mut Ctx<'_>) {
+    bound_table(ctx.server, LEAST_EVICTED);
+    tell_before_reply(ctx);
 }
 
 /// Removes random keys while the table has more than it may, but not more than so many; true if it still has.

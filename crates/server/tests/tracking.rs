@@ -368,6 +368,20 @@ fn the_table_is_bounded_and_keys_that_leave_it_are_told() {
 }
 
 #[test]
+fn keys_that_leave_the_table_for_a_lower_limit_are_told_before_the_next_reply() {
+    let server = start(&[]);
+    let mut reader = tracking(&server, "");
+    reader.call("MGET a b c d e");
+    // In one write, so that no time passes in which they could be told.
+    reader.send("CONFIG SET tracking-table-max-keys 2\r\nMULTI\r\nPING\r\n");
+    assert_eq!(reader.reply(), Value::Simple("OK".into()));
+    (0..3).for_each(|_| assert_eq!(reader.reply().items()[0], bulk("invalidate")));
+    assert_eq!(reader.reply(), Value::Simple("OK".into()));
+    assert_eq!(reader.reply(), Value::Simple("QUEUED".into()));
+    assert!(reader.is_silent());
+}
+
+#[test]
 fn the_memory_of_the_table_is_bounded_whatever_the_keys_are() {
     let server = start(&[("maxmemory-clients", "4mb"), ("client-output-buffer-limit", "pubsub 0 0 0")]);
     // It reads none of what it is told, so that is bounded, too.
