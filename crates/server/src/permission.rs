@@ -34,7 +34,7 @@ fn with_facts<R>(user: &User, command: &Command, args: Args<'_>, ask: impl FnOnc
     ask(&RequestFacts { command: command.id.0, is_free: spec.has(NO_AUTH), args, keys: &keys, channels: spec.channels })
 }
 
-/// Why no client, or none of another machine, may send this request, if so, whoever has logged in.
+/// Why this request is refused to every client, or to every client of another machine, if so, before any user's rules are asked.
 #[inline]
 pub fn protection(ctx: &Ctx<'_>, command: &Command) -> Option<CmdError> {
     if command.spec.has(PROTECTED) { protection_of_debug(ctx) } else { None }

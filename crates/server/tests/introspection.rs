@@ -296,7 +296,7 @@ fn debug_is_off_unless_allowed() {
 fn debug_that_is_not_allowed_is_refused_before_a_transaction_queues_it() {
     let server = start(&[("enable-debug-command", "no"), ("requirepass", "secret")]);
     let mut client = server.client();
-    // It is refused whoever asks, but for a request that is too short.
+    // It is refused before a client has logged in, too, and only a request that is too short is refused for that.
     assert!(client.text("DEBUG SLEEP 0").starts_with("ERR DEBUG command not allowed."));
     assert!(client.text("DEBUG").starts_with("ERR wrong number of arguments"));
     assert_eq!(client.text("AUTH secret"), "OK");

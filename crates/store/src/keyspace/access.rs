@@ -8,6 +8,8 @@
 
 use quire_rng::SplitMix64;
 
+use crate::db::DbId;
+use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::{Entry, EntryHeader};
 
@@ -117,6 +119,18 @@ pub(super) fn stamp_used(keyspace: &mut Keyspace, stamp: AccessStamp) -> AccessS
         None => stamp.at(seconds),
         Some(counting) => stamp.counted(seconds, counting, &mut keyspace.rng),
     }
+}
+
+/// The entry of a key, to be looked at, with an access noted.
+#[inline]
+pub(super) fn look_up_used(keyspace: &mut Keyspace, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
+    let found = keyspace.look_up(db, key)?;
+    if keyspace.clock.touching
+        && let Some(entry) = &found
+    {
+        note_access(keyspace, entry);
+    }
+    Ok(found)
 }
 
 /// Notes an access, if that costs no copy of a page.

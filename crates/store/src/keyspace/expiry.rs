@@ -24,6 +24,20 @@ pub struct ExpireSummary {
 }
 
 impl Keyspace {
+    /// The entry of a key, to be looked at. Deletes it if its time has come, unless such keys are held.
+    #[inline]
+    pub(crate) fn look_up(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
+        match self.find_any(db, key, self.hash(key))? {
+            Some(entry) if self.has_expired(&entry)? => {
+                if !self.clock.holding_expired {
+                    self.expire_entry(db, key, entry)?;
+                }
+                Ok(None)
+            }
+            found => Ok(found),
+        }
+    }
+
     /// When a key expires, in unix milliseconds: `None` if there is no such key, `Some(None)` if it lives for ever.
     ///
     /// # Errors

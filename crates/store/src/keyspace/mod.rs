@@ -15,7 +15,6 @@ pub(crate) mod expiry;
 mod keys;
 mod member_hasher;
 pub(crate) mod ops;
-mod reads;
 pub(crate) mod root;
 pub(crate) mod stats;
 pub(crate) mod value;
@@ -306,6 +305,33 @@ impl Keyspace {
         Ok(found)
     }
 
+    /// The entry of a key, to be read: counts, and notes an access, or that there is none.
+    #[inline]
+    pub(crate) fn find_to_read(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
+        let found = access::look_up_used(self, db, key)?;
+        self.note_read(db, key, found.is_some());
+        Ok(found)
+    }
+
+    /// Counts a hit or a miss and notes a miss, for look-ups that don't do so themselves.
+    #[inline]
+    pub fn note_read(&mut self, db: DbId, key: &[u8], hit: bool) {
+        self.count_read(hit);
+        if !hit {
+            self.events.note_miss(db, key);
+        }
+    }
+
+    /// Counts a hit or a miss of a look-up whose misses are told to no client.
+    #[inline]
+    pub fn count_read(&mut self, hit: bool) {
+        if hit {
+            self.counters.hits += 1;
+        } else {
+            self.counters.misses += 1;
+        }
+    }
+
     /// Counts a change of so many members, 1 for a value of one piece, and tells those who watch the key.
     #[inline]
     fn changed(&mut self, db: DbId, key: &[u8], exists: bool, members: u64) {
@@ -418,6 +444,11 @@ impl Keyspace {
     /// Says whether what happens to keys is noted for [`Keyspace::take_key_events`]. What is noted and not taken uses memory.
     pub fn set_noting_key_events(&mut self, noting: bool) {
         self.events.set_noting(noting);
+    }
+
+    /// Says whether reads of keys that are not there are noted for [`Keyspace::take_key_events`], as long as other events are.
+    pub fn set_noting_misses(&mut self, noting: bool) {
+        self.events.set_noting_misses(noting);
     }
 
     /// Notes that something happened to a key that changed nothing, or nothing for its watchers, if such things are noted.

@@ -105,6 +105,12 @@ impl Keyspace {
         }
     }
 
+    /// A key's value of one type, for a command that looks at it to change it: an access, but no read that counts.
+    pub(crate) fn open_to_change(&mut self, db: DbId, key: &[u8], kind: ValueType) -> Result<Option<ValueRef<'_>>> {
+        let found = check_kind(access::look_up_used(self, db, key)?, kind)?;
+        Ok(found.map(|entry| ValueRef::new(self, entry)))
+    }
+
     /// The bytes of a key's value of one type. As [`Keyspace::open`] and [`ValueRef::bytes`], but for GET, which should not
     /// pay for a `ValueRef`.
     #[inline]
