@@ -47,7 +47,8 @@ pub(super) struct Worker {
     reply: Reply,
     batch: RequestBatch,
     commands: Vec<Option<CommandId>>,
-    tokens: Vec<Prefetched>,
+    /// What is known of the key of each.
+    tokens: Vec<Option<Prefetched>>,
     /// The log's device is behind: commands that write must wait.
     pub log_behind: bool,
     /// Short replies wait until those of other clients are sent with them: the loop has more to serve in this turn.
@@ -176,15 +177,11 @@ impl Worker {
             let args = self.batch.args(index, input);
             let command = self.registry.find(args.at(0));
             self.commands.push(command.map(|command| command.id));
-            if several
-                && let Some(command) = command
-                && command.first_key > 0
-                && let Some(key) = args.get(command.first_key)
-            {
-                self.tokens.push(self.store.prefetch(connection.client.db, key));
-            }
+            let first_key = command.map_or(0, |command| command.first_key);
+            let key = if several && first_key > 0 { args.get(first_key) } else { None };
+            self.tokens.push(key.map(|key| self.store.prefetch(connection.client.db, key)));
         }
-        for token in self.tokens.drain(..) {
+        for token in self.tokens.iter().flatten() {
             self.store.prefetch_entry(token);
         }
     }
@@ -201,6 +198,8 @@ impl Worker {
                 return false;
             }
             let ends_copy = self.holds_writes && self.store.copy_owner() == Some(connection.client.id);
+            // The input stays as it is while the command runs.
+            self.store.expect_key(self.tokens[index].as_ref());
             let mut ctx = Ctx {
                 store: &mut self.store,
                 server: &mut self.state,
@@ -209,6 +208,7 @@ impl Worker {
                 reply: &mut self.reply,
             };
             dispatch::run(self.registry, found, &mut ctx);
+            self.store.expect_key(None);
             if connection.is_held() {
                 if connection.client.blocked.is_some_and(|blocked| blocked.is_in_command()) {
                     *done = self.batch.request(index).end;

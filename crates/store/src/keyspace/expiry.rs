@@ -27,7 +27,7 @@ impl Keyspace {
     /// The entry of a key, to be looked at. Deletes it if its time has come, unless such keys are held.
     #[inline]
     pub(crate) fn look_up(&mut self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
-        match self.find_any(db, key, self.hash(key))? {
+        match self.find_any(db, key, self.key_hash(key))? {
             Some(entry) if self.has_expired(&entry)? => {
                 if !self.clock.holding_expired {
                     self.expire_entry(db, key, entry)?;
@@ -53,7 +53,7 @@ impl Keyspace {
     /// # Errors
     /// [`StoreError::OutOfMemory`], [`StoreError::Damaged`].
     pub fn set_expiry(&mut self, db: DbId, key: &[u8], at_ms: Option<i64>) -> Result<bool> {
-        let Some(entry) = self.find_to_write(db, key, self.hash(key))? else { return Ok(false) };
+        let Some(entry) = self.find_to_write(db, key, self.key_hash(key))? else { return Ok(false) };
         if at_ms.is_some_and(|at_ms| at_ms <= self.now_ms()) {
             self.delete_entry(db, entry)?;
             self.changed(db, key, false, 1);

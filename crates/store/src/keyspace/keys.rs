@@ -50,7 +50,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::exists`].
     pub fn remove(&mut self, db: DbId, key: &[u8]) -> Result<bool> {
-        let Some(entry) = self.find(db, key, self.hash(key))? else { return Ok(false) };
+        let Some(entry) = self.find(db, key, self.key_hash(key))? else { return Ok(false) };
         self.delete_entry(db, entry)?;
         self.changed(db, key, false, 1);
         Ok(true)

@@ -12,6 +12,7 @@ pub(crate) mod entries;
 pub(crate) mod entry;
 pub(crate) mod eviction;
 pub(crate) mod expiry;
+mod key_hash;
 mod keys;
 mod member_hasher;
 pub(crate) mod ops;
@@ -23,6 +24,7 @@ pub(crate) mod value_copy;
 use quire_arena::Arena;
 use quire_rng::SplitMix64;
 
+pub use key_hash::Prefetched;
 pub(crate) use member_hasher::MemberHasher;
 
 use crate::config::StoreConfig;
@@ -37,22 +39,21 @@ use crate::keyspace::access::{AccessCounting, AccessStamp, Clock};
 use crate::keyspace::copying::Copies;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::eviction::Searches;
+use crate::keyspace::key_hash::KeyHasher;
 use crate::keyspace::ops::{Ops, OpsOf};
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
 use crate::limits::EncodingLimits;
-use crate::table::{Hash, beyond, reclaim};
+use crate::table::{Hash, reclaim};
 
 /// Longest string, as Redis' `proto-max-bulk-len` has it.
 pub const STRING_MAX_BYTES: usize = 512 << 20;
-/// Cache lines of an entry that a prefetch starts.
-const PREFETCH_LINES: usize = 4;
 
 /// Databases of keys in one arena.
 pub struct Keyspace {
     heap: Heap,
     root: quire_arena::Handle,
-    hasher: MemberHasher,
+    hasher: KeyHasher,
     pub(crate) dbs: Box<[DbRoot; DATABASES]>,
     /// Databases in use.
     databases: u8,
@@ -78,13 +79,6 @@ impl std::fmt::Debug for Keyspace {
     }
 }
 
-/// A key's hash, from [`Keyspace::prefetch`].
-#[derive(Clone, Copy, Debug)]
-pub struct Prefetched {
-    db: DbId,
-    hash: Hash,
-}
-
 pub(crate) fn random_u64() -> Result<u64> {
     getrandom::u64().map_err(|error| StoreError::NoSeed { detail: error.to_string() })
 }
@@ -101,7 +95,7 @@ impl Keyspace {
         Ok(Keyspace {
             heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
             root: handle,
-            hasher: MemberHasher::with_keys(seed[0], seed[1]),
+            hasher: KeyHasher::new(MemberHasher::with_keys(seed[0], seed[1])),
             dbs,
             databases: config.databases.clamp(1, DATABASES as u8),
             ops: values.ops,
@@ -217,36 +211,14 @@ impl Keyspace {
         self.counters = Counters { changes: self.counters.changes, ..Counters::default() };
     }
 
-    /// Starts loading the bucket of a key. For a batch of commands: first this for every key, then
-    /// [`Keyspace::prefetch_entry`] for each, then the commands.
-    #[inline]
-    pub fn prefetch(&self, db: DbId, key: &[u8]) -> Prefetched {
-        let hash = self.hash(key);
-        if let Some(roots) = self.dbs.get(db.0 as usize) {
-            roots.keys.prefetch(&self.heap.arena, hash);
-        }
-        Prefetched { db, hash }
-    }
-
-    /// Starts loading the entry of a key whose bucket has been asked for.
-    #[inline]
-    pub fn prefetch_entry(&self, token: Prefetched) {
-        let Some(roots) = self.dbs.get(token.db.0 as usize) else { return };
-        if let Some(entry) = roots.keys.guess(&self.heap.arena, token.hash) {
-            for line in 0..PREFETCH_LINES {
-                self.heap.arena.prefetch(beyond(entry, line * 64));
-            }
-        }
-    }
-
     /// What hashes keys and members.
     pub(crate) fn hasher(&self) -> MemberHasher {
-        self.hasher
+        self.hasher.members
     }
 
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
-        self.hasher.hash(bytes)
+        self.hasher.members.hash(bytes)
     }
 
     /// Index of a database that exists.
@@ -275,7 +247,7 @@ impl Keyspace {
     /// The entry of a key that has not expired; changes nothing.
     #[inline]
     pub(crate) fn peek_entry(&self, db: DbId, key: &[u8]) -> Result<Option<Entry>> {
-        match self.find_any(db, key, self.hash(key))? {
+        match self.find_any(db, key, self.key_hash(key))? {
             Some(entry) if !self.has_expired(&entry)? => Ok(Some(entry)),
             _ => Ok(None),
         }

@@ -138,7 +138,7 @@ impl Keyspace {
     /// A key's value of any type, to be replaced.
     #[inline]
     pub(crate) fn open_any_mut<'a>(&'a mut self, db: DbId, key: &'a [u8]) -> Result<ValueMut<'a>> {
-        let hash = self.hash(key);
+        let hash = self.key_hash(key);
         let entry = self.find_to_write(db, key, hash)?;
         let (changed, members, aside, counted_elsewhere, untold) = (false, 0, false, false, false);
         Ok(ValueMut { keyspace: self, db, key, hash, entry, changed, members, aside, counted_elsewhere, untold })
@@ -154,7 +154,7 @@ impl Keyspace {
         bytes: &[u8],
         expiry: ExpiryChange,
     ) -> Result<()> {
-        let hash = self.hash(key);
+        let hash = self.key_hash(key);
         let found = self.find_to_write(db, key, hash)?;
         self.put_at(db, (key, hash), found, encoding, bytes, expiry)?;
         self.changed(db, key, true, 1);
@@ -254,7 +254,7 @@ impl ValueMut<'_> {
 
     /// What hashes members.
     pub(crate) fn hasher(&self) -> MemberHasher {
-        self.keyspace.hasher
+        self.keyspace.hasher()
     }
 
     /// Bytes to put a value together in, kept for their capacity: to be given back.
@@ -404,7 +404,7 @@ impl ValueMut<'_> {
     ) -> Result<()> {
         let mut head = TableHead::default();
         let Keyspace { heap, hasher, .. } = &mut *self.keyspace;
-        let filled = fill(heap, hasher, &mut head);
+        let filled = fill(heap, &hasher.members, &mut head);
         if let Err(error) = filled.and_then(|()| self.set_len(encoding, TableHead::BYTES, 0)) {
             reclaim::destroy(&mut self.keyspace.heap, head)?;
             return Err(error);
