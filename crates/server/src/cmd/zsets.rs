@@ -63,6 +63,10 @@ impl AddOptions {
     fn parse(args: Args<'_>, increments: bool) -> Result<Self, CmdError> {
         let mut options = Self { increments, first: 2, ..Self::default() };
         while let Some(word) = args.get(options.first) {
+            if !word.first().is_some_and(u8::is_ascii_alphabetic) {
+                // No option, but a score, as nearly always.
+                break;
+            }
             let flags: [(&[u8], &mut bool); 6] = [
                 (b"NX", &mut options.only_new),
                 (b"XX", &mut options.only_existing),
@@ -102,6 +106,29 @@ impl AddOptions {
     }
 }
 
+/// The scores of a request; a single one, as most are, needs no memory of its own.
+enum Scores {
+    One([f64; 1]),
+    Several(Vec<f64>),
+}
+
+impl Scores {
+    /// Those before every second word from `first` on.
+    fn read(args: Args<'_>, first: usize) -> Result<Self, CmdError> {
+        if args.len() == first + 2 {
+            return Ok(Scores::One([args.float(first)?]));
+        }
+        (first..args.len()).step_by(2).map(|at| args.float(at)).collect::<Result<_, _>>().map(Scores::Several)
+    }
+
+    fn as_slice(&self) -> &[f64] {
+        match self {
+            Scores::One(score) => score,
+            Scores::Several(scores) => scores,
+        }
+    }
+}
+
 /// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member …
 #[inline]
 pub fn zadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
@@ -118,8 +145,8 @@ fn add(ctx: &mut Ctx<'_>, increments: bool) -> Result<(), CmdError> {
     let args = ctx.args;
     let options = AddOptions::parse(args, increments)?;
     // A score that is none is told before anything is done.
-    let scores = (options.first..args.len()).step_by(2).map(|at| args.float(at)).collect::<Result<Vec<_>, _>>()?;
-    let Some(result) = add_scored(ctx, &options, &scores, 2)? else { return Ok(()) };
+    let scores = Scores::read(args, options.first)?;
+    let Some(result) = add_scored(ctx, &options, scores.as_slice(), 2)? else { return Ok(()) };
     if let Some(score) = result.filter(|_| options.increments) {
         let text = format_f64(score);
         ctx.say_effect(&[

@@ -6,9 +6,32 @@ const TEXT_MAX: usize = 5 * 1024;
 const LARGEST_INTEGER: f64 = (i64::MAX / 2) as f64;
 /// Powers of two beyond which every number is 0 or infinite.
 const EXPONENT_MAX: i64 = 5000;
+/// A whole number of so many digits is exact as `f64`.
+const EXACT_DIGITS: usize = 15;
 
 /// Reads a floating-point number: the whole text, infinities written out allowed, NaN and numbers out of range not.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    plain_digits(text).or_else(|| parse_any(text))
+}
+
+/// Reads a whole number that is written with few digits and nothing else, as most scores are.
+#[inline]
+fn plain_digits(text: &[u8]) -> Option<f64> {
+    if text.is_empty() || text.len() > EXACT_DIGITS {
+        return None;
+    }
+    let mut number = 0u64;
+    for &byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + u64::from(digit);
+    }
+    Some(number as f64)
+}
+
+fn parse_any(text: &[u8]) -> Option<f64> {
     if text.len() > TEXT_MAX || text.first().is_none_or(|&byte| is_space(byte)) {
         return None;
     }
@@ -244,6 +267,14 @@ mod tests {
         assert_eq!(parse_f64(largest.as_bytes()), Some(f64::MAX));
         let zeros = |len: usize| parse_f64(&vec![b'0'; len]);
         assert_eq!((zeros(TEXT_MAX), zeros(TEXT_MAX + 1)), (Some(0.0), None));
+    }
+
+    proptest! {
+        #[test]
+        fn digits_alone_read_as_in_any_other_number(text in "[0-9]{0,18}") {
+            prop_assert_eq!(parse_f64(text.as_bytes()), parse_any(text.as_bytes()));
+            prop_assert_eq!(parse_f64(text.as_bytes()), text.parse().ok());
+        }
     }
 
     #[test]

@@ -4,8 +4,6 @@
 
 use std::ops::Range;
 
-use quire_arena::Handle;
-
 use crate::db::DbId;
 use crate::encoding::{Encoding, ValueType, ZsetEncoding};
 use crate::error::{Result, StoreError};
@@ -13,6 +11,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::entries::check_len;
 use crate::keyspace::value::ValueMut;
 use crate::limits::PACKED_MAX_BYTES;
+use crate::table::TableHead;
 
 use super::limits::{MAX_PACKED_LEN, MAX_PACKED_MEMBERS};
 use super::members;
@@ -139,9 +138,15 @@ impl ZsetMut<'_> {
             }
             Some(ZsetEncoding::Tree) => {
                 let head = self.value.table()?;
-                let found = members::find(self.value.arena(), &head, self.value.hash_of(member), member)?;
+                let hash = self.value.hash_of(member);
+                let found = members::find(self.value.arena(), &head, hash, member)?;
                 let before = found.map(|item| members::score(self.value.arena(), item)).transpose()?;
-                self.settle(before, decide, |zset, score| zset.put_in_tree(found, score, member))
+                self.settle(before, decide, |zset, score| {
+                    zset.change_tree(head, |tree| match found {
+                        Some(item) => tree.move_to(item, score),
+                        None => tree.add_hashed(hash, score, member),
+                    })
+                })
             }
         }
     }
@@ -216,7 +221,7 @@ impl ZsetMut<'_> {
         let count = packed::count(bytes)? + usize::from(old.is_none());
         if old.is_none() && !self.packs(count, member.len(), bytes.len() + member.len()) {
             self.unpack()?;
-            return self.put_in_tree(None, score, member);
+            return self.change(|tree| tree.add(score, member));
         }
         let mut new = self.take_scratch();
         let filled = self.fill(&mut new, old, score, member);
@@ -265,15 +270,15 @@ impl ZsetMut<'_> {
 
     /// Does something to the tree that the sorted set is.
     fn change<R>(&mut self, change: impl FnOnce(&mut Tree<'_>) -> Result<R>) -> Result<R> {
-        let (hasher, head) = (self.value.hasher(), self.value.table()?);
-        self.value.change_table(head, |heap, head| change(&mut Tree { heap, head, hasher: &hasher }))
+        let head = self.value.table()?;
+        self.change_tree(head, change)
     }
 
-    fn put_in_tree(&mut self, found: Option<Handle>, score: f64, member: &[u8]) -> Result<()> {
-        self.change(|tree| match found {
-            Some(item) => tree.move_to(item, score),
-            None => tree.add(score, member),
-        })
+    /// As [`ZsetMut::change`], of the tree whose head was just read.
+    #[inline]
+    fn change_tree<R>(&mut self, head: TableHead, change: impl FnOnce(&mut Tree<'_>) -> Result<R>) -> Result<R> {
+        let hasher = self.value.hasher();
+        self.value.change_table(head, |heap, head| change(&mut Tree { heap, head, hasher: &hasher }))
     }
 
     /// Takes a member away; returns whether it was there.

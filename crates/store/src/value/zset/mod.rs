@@ -15,6 +15,7 @@ mod order;
 mod packed;
 mod path;
 mod scored;
+mod scores;
 mod store;
 mod tree;
 mod view;

@@ -30,6 +30,7 @@ use crate::table::{Hash, TableHead};
 
 use super::members::{self, NODE};
 use super::order::Cut;
+use super::scores::count_below;
 
 /// Slots of leaves. Only a leaf that is the whole tree has fewer than the last of these.
 pub(super) const LEAF_SLOTS: [usize; 4] = [8, 20, 44, 84];
@@ -322,8 +323,7 @@ impl Node {
         let scores = self.scores(arena)?;
         let (mut low, mut high) = match *cut {
             Cut::Behind(bound, _) => {
-                // Counted rather than searched for: the processor can't foresee the turns of a search, and compares some scores at once.
-                let below = scores.iter().filter(|&&score| score < bound).count();
+                let below = count_below(scores, bound);
                 let equal = scores[below..].iter().take_while(|&&score| score == bound).count();
                 (below, below + equal)
             }

@@ -13,7 +13,7 @@ use quire_arena::{Arena, Handle};
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::keyspace::MemberHasher;
-use crate::table::TableHead;
+use crate::table::{Hash, TableHead};
 
 use super::members;
 use super::nodes::{INNER_SLOTS, LEAF_SLOTS, LEVELS, Node, Slot};
@@ -45,19 +45,17 @@ pub(super) fn len(arena: &Arena, head: &TableHead) -> Result<u64> {
     Ok(elements)
 }
 
-/// The way to a place, and how many members lie before it.
-#[inline]
-fn descend(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<(Path, u64)> {
-    let (mut path, mut rank) = (Path::new(), 0);
+/// The way to a place.
+fn descend(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<Path> {
+    let mut path = Path::new();
     let mut node = Node::read(arena, head.root())?;
     loop {
         let before = node.slots_before(arena, cut)?;
         if node.level == 0 {
             path.push(node, before)?;
-            return Ok((path, rank + before as u64));
+            return Ok(path);
         }
         let at = before.saturating_sub(1);
-        rank += node.elements_in(arena, 0..at)?;
         path.push(node, at)?;
         node = node.child(arena, at)?;
     }
@@ -68,7 +66,13 @@ pub(super) fn rank(arena: &Arena, head: &TableHead, cut: &Cut<'_>) -> Result<u64
     if head.root().is_null() {
         return Ok(0);
     }
-    let (_, rank) = descend(arena, head, cut)?;
+    let (mut rank, mut node) = (0, Node::read(arena, head.root())?);
+    while node.level > 0 {
+        let at = node.slots_before(arena, cut)?.saturating_sub(1);
+        rank += node.elements_in(arena, 0..at)?;
+        node = node.child(arena, at)?;
+    }
+    rank += node.slots_before(arena, cut)? as u64;
     if rank > len(arena, head)? {
         return Err(StoreError::damaged("a sorted set with more members than it says"));
     }
@@ -92,7 +96,7 @@ fn seek(arena: &Arena, head: &TableHead, rank: u64) -> Result<Path> {
 /// The way to a member that the table has.
 fn locate(arena: &Arena, head: &TableHead, item: Handle) -> Result<Path> {
     let cut = Cut::Behind(members::score(arena, item)?, members::text(arena, item)?);
-    let (mut path, _) = descend(arena, head, &cut)?;
+    let mut path = descend(arena, head, &cut)?;
     let step = &mut path.steps[path.len - 1];
     step.at = step.at.checked_sub(1).ok_or_else(damaged)?;
     if step.node.members(arena)?.at(step.at) == item { Ok(path) } else { Err(damaged()) }
@@ -161,7 +165,11 @@ impl Tree<'_> {
 
     /// Adds a member that the tree has not.
     pub(super) fn add(&mut self, score: f64, member: &[u8]) -> Result<()> {
-        let hash = self.hasher.hash(member);
+        self.add_hashed(self.hasher.hash(member), score, member)
+    }
+
+    /// As [`Tree::add`], of a member whose hash is known.
+    pub(super) fn add_hashed(&mut self, hash: Hash, score: f64, member: &[u8]) -> Result<()> {
         let item = members::add(self.heap, self.head, hash, score, member)?;
         let inserted = self.insert(score, item);
         if inserted.is_err() {
@@ -243,7 +251,7 @@ impl Tree<'_> {
             return Ok(());
         }
         let arena = &self.heap.arena;
-        let (mut path, _) = descend(arena, self.head, &Cut::Behind(score, members::text(arena, item)?))?;
+        let mut path = descend(arena, self.head, &Cut::Behind(score, members::text(arena, item)?))?;
         self.widen(&mut path)?;
         let Step { node, at } = *path.leaf();
         if node.is_full() {
