@@ -169,27 +169,6 @@ impl Interpreter {
         command_call::function(&self.lua, &self.host, raises)
     }
 
-    /// Sets globals of scripts to lists of strings: of each its name, its length and its elements.
-    pub fn set_lists(&self, lists: &[WordList<'_, '_>]) -> mlua::Result<()> {
-        // SAFETY: the state is valid, with the table of globals at index 1 and room for more than the four values that are pushed. What may be
-        // left by an error are references and numbers, which have no end of their own.
-        unsafe {
-            self.lua.exec_raw(&self.globals, |state| {
-                for (name, len, element) in lists {
-                    ffi::lua_pushstring(state, name.as_ptr());
-                    ffi::lua_createtable(state, c_int::try_from(*len).unwrap_or(0), 0);
-                    for index in 0..*len {
-                        let bytes = element(index);
-                        ffi::lua_pushlstring(state, bytes.as_ptr().cast(), bytes.len());
-                        ffi::lua_rawseti(state, -2, index as ffi::lua_Integer + 1);
-                    }
-                    ffi::lua_rawset(state, 1);
-                }
-                ffi::lua_settop(state, 0);
-            })
-        }
-    }
-
     /// Compiles code that sees these globals.
     ///
     /// # Errors
@@ -205,13 +184,43 @@ impl Interpreter {
         self.binder.call((function, first, second))
     }
 
-    /// Runs a script for this host.
+    /// Runs a function for this host.
     pub fn run(&self, function: &Function, host: &mut dyn ScriptHost) -> Result<Value, ScriptError> {
+        self.run_by(host, || self.xpcall.call((function, &self.handler)))
+    }
+
+    /// Runs a script for this host, which finds these lists among its globals.
+    pub fn run_script(
+        &self,
+        function: &Function,
+        lists: &[WordList<'_, '_>],
+        host: &mut dyn ScriptHost,
+    ) -> Result<Value, ScriptError> {
+        // SAFETY: the state is valid, with the three values on its stack, the table of globals first, and room for more than the four that are
+        // pushed. What may be left by an error are references and numbers, which have no end of their own.
+        let call = || unsafe {
+            self.lua.exec_raw((&self.globals, &self.handler, function), |state| {
+                set_lists(state, lists);
+                ffi::lua_remove(state, 1);
+                // As `xpcall`, and called no deeper than by it: how deep scripts may call is the same for functions.
+                let succeeded = ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 1) == ffi::LUA_OK;
+                ffi::lua_pushboolean(state, c_int::from(succeeded));
+                ffi::lua_replace(state, 1);
+            })
+        };
+        self.run_by(host, call)
+    }
+
+    /// Runs by `call` what gives, for this host, what `xpcall` does.
+    fn run_by(
+        &self,
+        host: &mut dyn ScriptHost,
+        call: impl FnOnce() -> mlua::Result<(bool, Value)>,
+    ) -> Result<Value, ScriptError> {
         if self.ended.take() {
             watch::begin_anew(&self.lua).map_err(|error| self.give_up(&error))?;
         }
-        let call = AssertUnwindSafe(|| self.xpcall.call::<(bool, Value)>((function, &self.handler)));
-        let result = self.host.with(host, || catch_unwind(call)).unwrap_or_else(|panic| {
+        let result = self.host.with(host, || catch_unwind(AssertUnwindSafe(call))).unwrap_or_else(|panic| {
             if is_stack_exhausted(&*panic) { Err(mlua::Error::runtime(TOO_MANY_VALUES)) } else { resume_unwind(panic) }
         });
         self.ended.set(!matches!(result, Ok((true, _))));
@@ -253,6 +262,27 @@ fn serving_function(lua: &Lua, host: &Arc<HostCell>) -> mlua::Result<Function> {
         let number = args.pop_front().and_then(|number| number.as_integer()).unwrap_or(TICK);
         raise::pack(lua, host.serve(lua, number, args))
     })
+}
+
+/// Sets globals of scripts to lists of strings.
+///
+/// # Safety
+/// The state is valid, with the table of globals at index 1 and room for four values, and no value with an end of its own lives in the frames
+/// that an error leaves.
+unsafe fn set_lists(state: *mut ffi::lua_State, lists: &[WordList<'_, '_>]) {
+    // SAFETY: the state is valid, by this function's demand. No more than three values are pushed at once, and all of them are taken again.
+    unsafe {
+        for (name, len, element) in lists {
+            ffi::lua_pushstring(state, name.as_ptr());
+            ffi::lua_createtable(state, c_int::try_from(*len).unwrap_or(0), 0);
+            for index in 0..*len {
+                let bytes = element(index);
+                ffi::lua_pushlstring(state, bytes.as_ptr().cast(), bytes.len());
+                ffi::lua_rawseti(state, -2, index as ffi::lua_Integer + 1);
+            }
+            ffi::lua_rawset(state, 1);
+        }
+    }
 }
 
 /// Runs where an error is raised, before the stack is left: says where that is.

@@ -65,7 +65,7 @@ fn run_in(
     interpreter.add_library("redis", &redis).unwrap();
     let function = interpreter.compile("user_script", source.as_bytes()).map_err(ScriptError::Failed)?;
     let mut host = Commands { serve, reply_to, words: Vec::new(), reply: Vec::new() };
-    let value = interpreter.run(&function, &mut host)?;
+    let value = interpreter.run_script(&function, &[], &mut host)?;
     Ok(value.to_string().unwrap())
 }
 
@@ -268,9 +268,19 @@ fn a_panic_of_the_host_passes_the_interpreter_and_leaves_it_usable() {
 fn lists_are_globals_of_scripts() {
     let interpreter = Interpreter::new(64 << 20).unwrap();
     let words: [&[u8]; 2] = [b"a\0b", b"2"];
-    interpreter.set_lists(&[(c"KEYS", 2, &|index| words[index]), (c"ARGV", 0, &|index| words[index])]).unwrap();
-    let function = interpreter.compile("x", b"return #KEYS .. KEYS[1] .. KEYS[2] .. #ARGV").unwrap();
-    assert_eq!(function.call::<String>(()).unwrap(), "2a\0b20");
+    let function = interpreter.compile("x", b"ARGV[1] = 'own' return #KEYS .. KEYS[1] .. KEYS[2] .. #ARGV").unwrap();
+    let reply_to = |_: &[String]| (String::new(), FAILED);
+    let mut host = Commands { serve: |lua: &Lua, _, _| nothing(lua), reply_to, words: Vec::new(), reply: Vec::new() };
+    let mut run = |keys| {
+        let lists: [WordList<'_, '_>; 2] =
+            [(c"KEYS", keys, &|index| words[index]), (c"ARGV", 0, &|index| words[index])];
+        interpreter.run_script(&function, &lists, &mut host)
+    };
+    // What a script has made of its lists is gone when the next one runs.
+    for _ in 0..2 {
+        assert_eq!(run(2).unwrap().to_string().unwrap(), "2a\0b21");
+    }
+    assert!(run(1).is_err(), "there is no second key");
 }
 
 fn run_bound(interpreter: &Interpreter, function: &Function) -> Result<Value, ScriptError> {

@@ -7,20 +7,17 @@
 use std::time::Duration;
 
 use quire_lua::mlua::{Function, IntoLuaMulti, Lua, MultiValue, Table, Value};
-use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptError, ScriptHost, TICK, shortest_of};
+use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptError, ScriptHost, TICK, WordList, shortest_of};
 
-use crate::args::ArgRange;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::dispatch;
 use crate::invalidation;
 use crate::permission;
 use crate::registry::{Command, registry};
-use crate::resp::{Protocol, Reply};
-use crate::scripts::{self, REGISTER, RunningScript, SETRESP, ScriptDigest, ScriptFlags, ScriptKind};
+use crate::resp::Protocol;
+use crate::scripts::{self, CommandBuffers, REGISTER, RunningScript, SETRESP, ScriptDigest, ScriptFlags, ScriptKind};
 use crate::table::{ADMIN, COUNTS_AS_WRITE, DENYOOM, NO_MULTI, NOSCRIPT, READONLY, WRITE};
 
-/// Memory of replies of commands that a script keeps between two of them.
-const KEPT_REPLY_BYTES: usize = 64 * 1024;
 const READ_ONLY: &str = "ERR Write commands are not allowed from read-only scripts.";
 
 /// What a script or a function is called in errors.
@@ -82,25 +79,30 @@ struct CommandRunner<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
     name: ScriptName<'h>,
     rules: Rules,
-    reply: Reply,
-    buffer: Vec<u8>,
-    ranges: Vec<ArgRange>,
+    buffers: CommandBuffers,
 }
 
 /// Runs a script and writes its reply. The interpreter is not among the server's state meanwhile.
 pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) -> Result<(), CmdError> {
     let rules = check(ctx, call)?;
-    let function = with_arguments(interpreter, call).map_err(|error| failed(call, &error.to_string()))?;
+    let bound = bind_arguments(interpreter, call).map_err(|error| failed(call, &error.to_string()))?;
     let before = (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start);
     ctx.client.in_exec = true;
-    ctx.server.scripts.running = Some(RunningScript::new(call.name.kind()));
-    let mut reply = ctx.reply.part();
-    // What a command replies is for the script first, whose memory is bounded.
-    reply.set_limit(usize::MAX);
-    reply.set_protocol(Protocol::Resp2);
-    let mut host = CommandRunner { ctx, name: call.name, rules, reply, buffer: Vec::new(), ranges: Vec::new() };
-    let result = interpreter.run(&function, &mut host);
-    let protocol = host.reply.protocol();
+    ctx.server.scripts.running = Some(RunningScript::new(call.name.kind(), ctx.server.clock.command_start));
+    let buffers = ctx.server.scripts.take_buffers();
+    let mut host = CommandRunner { ctx, name: call.name, rules, buffers };
+    let result = match &bound {
+        Some(function) => interpreter.run(function, &mut host),
+        None => {
+            let (keys, args) = (call.keys, call.args);
+            let lists: [WordList<'_, '_>; 2] =
+                [(c"KEYS", keys.len(), &|at| keys.at(at)), (c"ARGV", args.len(), &|at| args.at(at))];
+            interpreter.run_script(call.function, &lists, &mut host)
+        }
+    };
+    let CommandRunner { buffers, .. } = host;
+    let protocol = buffers.reply.protocol();
+    ctx.server.scripts.give_buffers(buffers);
     ctx.server.scripts.running = None;
     (ctx.client.db, ctx.client.in_exec, ctx.server.clock.command_start) = before;
     match result {
@@ -153,19 +155,13 @@ fn check(ctx: &mut Ctx<'_>, call: &ScriptCall<'_>) -> Result<Rules, CmdError> {
     Ok(Rules { read_only: call.read_only || no_writes, out_of_memory: out_of_memory && !allow_oom })
 }
 
-/// What is to be run: a script finds its keys and arguments among its globals, a function is called with them.
-fn with_arguments(interpreter: &Interpreter, call: &ScriptCall<'_>) -> quire_lua::mlua::Result<Function> {
-    let (keys, args) = (call.keys, call.args);
+/// A function with its keys and arguments, as it is called with them; `None` for a script, which finds them among its globals.
+fn bind_arguments(interpreter: &Interpreter, call: &ScriptCall<'_>) -> quire_lua::mlua::Result<Option<Function>> {
     match call.name {
-        ScriptName::Digest(_) => {
-            let lists: [(_, _, &dyn Fn(usize) -> _); 2] =
-                [(c"KEYS", keys.len(), &|at| keys.at(at)), (c"ARGV", args.len(), &|at| args.at(at))];
-            interpreter.set_lists(&lists)?;
-            Ok(call.function.clone())
-        }
+        ScriptName::Digest(_) => Ok(None),
         ScriptName::Function(_) => {
             let lua = interpreter.lua();
-            interpreter.bind(call.function, table_of(lua, keys)?, table_of(lua, args)?)
+            interpreter.bind(call.function, table_of(lua, call.keys)?, table_of(lua, call.args)?).map(Some)
         }
     }
 }
@@ -195,16 +191,12 @@ impl ScriptHost for CommandRunner<'_, '_> {
     }
 
     fn begin_command(&mut self) {
-        self.buffer.clear();
-        self.ranges.clear();
-        self.reply.clear(KEPT_REPLY_BYTES);
+        self.buffers.begin_command();
     }
 
     fn add_word(&mut self, word: &[u8]) {
-        let start = self.buffer.len() as u32;
         // What is too much for the ranges is refused before the command runs.
-        self.buffer.extend_from_slice(word);
-        self.ranges.push(ArgRange { start, len: word.len() as u32 });
+        self.buffers.add_word(word);
     }
 
     fn add_number(&mut self, number: f64) {
@@ -222,13 +214,13 @@ impl ScriptHost for CommandRunner<'_, '_> {
         if let Err(line) = self.check_words(has_words) {
             return self.refuse(line);
         }
-        let words = Args::new(&self.buffer, &self.ranges);
+        let words = Args::new(&self.buffers.words, &self.buffers.ranges);
         let mut inner = Ctx {
             store: &mut *self.ctx.store,
             server: &mut *self.ctx.server,
             client: &mut *self.ctx.client,
             args: words,
-            reply: &mut self.reply,
+            reply: &mut self.buffers.reply,
         };
         let command = match admit(&mut inner, self.rules) {
             Ok(command) => command,
@@ -247,12 +239,12 @@ impl ScriptHost for CommandRunner<'_, '_> {
         if inner.server.clients.tracking.any() && command.spec.has(READONLY) {
             invalidation::remember_in_script(command, &mut inner);
         }
-        let failed = self.reply.as_bytes().first() == Some(&b'-');
+        let failed = self.buffers.reply.as_bytes().first() == Some(&b'-');
         CommandOutcome { failed, counted: failed, ends_script: false }
     }
 
     fn reply(&self) -> &[u8] {
-        self.reply.as_bytes()
+        self.buffers.reply.as_bytes()
     }
 }
 
@@ -295,7 +287,7 @@ impl CommandRunner<'_, '_> {
 
     /// The reply is this error.
     fn refuse(&mut self, line: &str) -> CommandOutcome {
-        self.reply.error(line);
+        self.buffers.reply.error(line);
         CommandOutcome { failed: true, counted: false, ends_script: false }
     }
 
@@ -304,10 +296,10 @@ impl CommandRunner<'_, '_> {
         if !has_words {
             return Err("ERR Lua redis lib command arguments must be strings or integers");
         }
-        if self.ranges.is_empty() {
+        if self.buffers.ranges.is_empty() {
             return Err("ERR Please specify at least one argument for this redis lib call");
         }
-        if self.buffer.len() > u32::MAX as usize { Err(TOO_LONG) } else { Ok(()) }
+        if self.buffers.words.len() > u32::MAX as usize { Err(TOO_LONG) } else { Ok(()) }
     }
 
     /// Reads the words of a command.
@@ -334,7 +326,7 @@ impl CommandRunner<'_, '_> {
             Some(3.0) => Protocol::Resp3,
             _ => return Err(raised(lua, "ERR RESP version must be 2 or 3.")?),
         };
-        self.reply.set_protocol(protocol);
+        self.buffers.reply.set_protocol(protocol);
         Ok(().into_lua_multi(lua)?)
     }
 
@@ -343,7 +335,7 @@ impl CommandRunner<'_, '_> {
         if let Err(line) = self.take_words(&args) {
             return Err(raised(lua, line)?);
         }
-        let words = Args::new(&self.buffer, &self.ranges);
+        let words = Args::new(&self.buffers.words, &self.buffers.ranges);
         let registry = registry();
         let found = registry.find(words.at(0)).map(|command| command.id);
         let Ok(command) = dispatch::resolve(registry, found, words) else {

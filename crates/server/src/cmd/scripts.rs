@@ -44,7 +44,7 @@ fn split_keys(args: Args<'_>) -> Result<(Args<'_>, Args<'_>), CmdError> {
 fn run(ctx: &mut Ctx<'_>, is_text: bool, read_only: bool) -> Result<(), CmdError> {
     let (keys, args) = split_keys(ctx.args)?;
     let word = ctx.args.at(1);
-    let digest = if is_text { Some(scripts::digest_of(word)) } else { ScriptCache::digest_in(word) };
+    let digest = if is_text { Some(ctx.server.scripts.cache.digest_of(word)) } else { ScriptCache::digest_in(word) };
     let digest = digest.ok_or(CmdError::fixed(NO_SCRIPT))?;
     if !is_text && ctx.server.scripts.cache.get(&digest).is_none() {
         return Err(CmdError::fixed(NO_SCRIPT));

@@ -15,6 +15,8 @@ use super::shebang::ScriptFlags;
 const MOST_EVALUATED: usize = 500;
 /// Bytes of their texts that are kept.
 const MOST_EVALUATED_BYTES: usize = 32 << 20;
+/// The digest of a longer text is calculated each time.
+const REMEMBERED_BYTES: usize = 16 * 1024;
 
 /// The digest of a script's text, the key that clients name it by.
 pub type ScriptDigest = [u8; 20];
@@ -43,11 +45,27 @@ pub struct ScriptCache {
     evaluated: VecDeque<ScriptDigest>,
     evaluated_bytes: usize,
     text_bytes: usize,
+    /// The text whose digest was asked for last, and that digest.
+    last: Option<(Vec<u8>, ScriptDigest)>,
     /// Scripts that were forgotten for newer ones.
     pub evicted: u64,
 }
 
 impl ScriptCache {
+    /// The digest of a text, as [`digest_of`] has it. That of the last one is known, as clients send the same text again and again.
+    pub fn digest_of(&mut self, text: &[u8]) -> ScriptDigest {
+        match &mut self.last {
+            Some((last, digest)) if last == text => *digest,
+            last => {
+                let digest = digest_of(text);
+                if text.len() <= REMEMBERED_BYTES {
+                    *last = Some((text.to_vec(), digest));
+                }
+                digest
+            }
+        }
+    }
+
     /// The script of this digest.
     pub fn get(&self, digest: &ScriptDigest) -> Option<&CachedScript> {
         self.scripts.get(digest)
@@ -143,6 +161,20 @@ mod tests {
         add(&mut cache, 1001, false);
         assert!(knows(&cache, 0) && knows(&cache, 1) && !knows(&cache, 2) && knows(&cache, 3) && knows(&cache, 1001));
         assert_eq!((cache.len(), cache.evicted), (MOST_EVALUATED + 2, 1));
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_text_whatever_was_asked_for_before() {
+        let mut cache = ScriptCache::default();
+        let long = vec![b' '; REMEMBERED_BYTES + 1];
+        let texts: [&[u8]; 5] = [b"", b"return 1", b"return 2", b"return", &long];
+        for first in texts {
+            for second in texts {
+                for text in [first, second, second, first] {
+                    assert_eq!(cache.digest_of(text), digest_of(text));
+                }
+            }
+        }
     }
 
     #[test]

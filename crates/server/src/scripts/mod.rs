@@ -5,6 +5,7 @@
 
 mod api;
 mod cache;
+mod command_buffers;
 mod conversion;
 mod function_engine;
 mod libraries;
@@ -18,6 +19,7 @@ use quire_lua::Interpreter;
 
 pub use api::{ACL_CHECK, REGISTER, SETRESP, error_table};
 pub use cache::{CachedScript, ScriptCache, ScriptDigest, digest_of, digest_text};
+pub use command_buffers::CommandBuffers;
 pub use conversion::{is_counted_error, write_reply};
 pub use function_engine::{FunctionEngine, LOAD_LIMIT, refused};
 pub use libraries::{Library, LibrarySet};
@@ -81,10 +83,10 @@ pub struct RunningScript {
 }
 
 impl RunningScript {
-    /// One that begins now.
-    pub fn new(kind: ScriptKind) -> Self {
+    /// One that began at this time.
+    pub fn new(kind: ScriptKind, began: Instant) -> Self {
         let (name, command) = (String::new(), Vec::new());
-        Self { kind, name, command, began: Instant::now(), served: None, wrote: false, killed: false }
+        Self { kind, name, command, began, served: None, wrote: false, killed: false }
     }
 
     /// How long it has been running.
@@ -165,6 +167,8 @@ pub struct Scripts {
     pub error_counted: bool,
     /// Memory of the interpreter, as it was after the last script.
     memory_bytes: usize,
+    /// For the commands of the next script.
+    buffers: CommandBuffers,
 }
 
 impl Scripts {
@@ -184,6 +188,17 @@ impl Scripts {
         interpreter.free_stored();
         self.memory_bytes = interpreter.memory_bytes();
         self.interpreter = Some(interpreter);
+    }
+
+    /// What the commands of a script are written into, to be given back ([`Scripts::give_buffers`]).
+    pub fn take_buffers(&mut self) -> CommandBuffers {
+        std::mem::take(&mut self.buffers)
+    }
+
+    /// Gives the buffers of a script that has ended back.
+    pub fn give_buffers(&mut self, mut buffers: CommandBuffers) {
+        buffers.reset();
+        self.buffers = buffers;
     }
 
     /// Forgets all scripts, and with them the interpreter.
