@@ -185,7 +185,12 @@ impl Reply {
             return;
         }
         self.buffer.reserve(bytes.len() + 16);
-        self.number(b'$', bytes.len() as i64);
+        // Lengths of one digit or two need no conversion, and most have no more.
+        match bytes.len() {
+            len @ 0..10 => self.raw(&[b'$', digit(len), b'\r', b'\n']),
+            len @ 10..100 => self.raw(&[b'$', digit(len / 10), digit(len % 10), b'\r', b'\n']),
+            len => self.number(b'$', len as i64),
+        }
         self.raw(bytes);
         self.raw(b"\r\n");
     }
@@ -307,6 +312,12 @@ impl Reply {
     }
 }
 
+/// A number below ten as text.
+#[inline]
+fn digit(number: usize) -> u8 {
+    b'0' + number as u8
+}
+
 /// What a bulk string takes in a reply, or a little more.
 pub const fn bulk_bytes(bytes: &[u8]) -> usize {
     bytes.len() + 16
@@ -350,6 +361,14 @@ mod tests {
     #[test]
     fn an_error_stays_on_one_line() {
         assert_eq!(written(Protocol::Resp2, |r| r.error("ERR a\r\nb")), "-ERR a  b\r\n");
+    }
+
+    #[test]
+    fn a_bulk_string_says_its_length_in_decimal() {
+        for len in [0, 1, 9, 10, 19, 90, 99, 100, 101, 999, 1000, 123_456] {
+            let text = "x".repeat(len);
+            assert_eq!(written(Protocol::Resp2, |r| r.bulk_str(&text)), format!("${len}\r\n{text}\r\n"));
+        }
     }
 
     #[test]
