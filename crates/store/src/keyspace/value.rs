@@ -20,8 +20,11 @@ use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
 use crate::keyspace::value_copy::ValueCopy;
 use crate::keyspace::{Keyspace, MemberHasher, check_kind};
-use crate::limits::EncodingLimit;
+use crate::limits::{EncodingLimit, PACKED_MAX_BYTES};
 use crate::table::{Hash, TableHead, reclaim};
+
+/// Memory to put a value together in that is kept.
+const KEPT_SCRATCH_BYTES: usize = 2 * PACKED_MAX_BYTES;
 
 /// A key's value to be read.
 #[derive(Clone, Copy, Debug)]
@@ -262,9 +265,11 @@ impl ValueMut<'_> {
         std::mem::take(&mut self.keyspace.scratch)
     }
 
-    /// Takes back what [`ValueMut::take_scratch`] gave.
+    /// Takes back what [`ValueMut::take_scratch`] gave. What a packed value never needs is freed.
     pub(crate) fn give_scratch(&mut self, scratch: Vec<u8>) {
-        self.keyspace.scratch = scratch;
+        if scratch.capacity() <= KEPT_SCRATCH_BYTES {
+            self.keyspace.scratch = scratch;
+        }
     }
 
     /// Bytes of the value.

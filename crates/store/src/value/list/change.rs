@@ -171,22 +171,30 @@ impl ListMut<'_> {
     /// As [`open_mut`]; the list holds what it held then.
     pub fn push(&mut self, end: End, element: &[u8]) -> Result<u64> {
         check_len(element.len())?;
-        let encoded = packed::encoded(element);
+        let mut encoded = self.value.take_scratch();
+        encoded.clear();
+        packed::push(&mut encoded, element);
+        let pushed = self.push_encoded(end, &encoded);
+        self.value.give_scratch(encoded);
+        pushed
+    }
+
+    fn push_encoded(&mut self, end: End, encoded: &[u8]) -> Result<u64> {
         let len = match self.encoding()? {
-            Some(ListEncoding::Nodes) => self.change(|chain| chain.push(end, &encoded))?,
+            Some(ListEncoding::Nodes) => self.change(|chain| chain.push(end, encoded))?,
             Some(ListEncoding::Packed) => {
                 let (count, elements) = whole::parts(self.value.bytes()?)?;
                 let at = if end == End::Front { 0 } else { elements.len() };
                 if count >= whole::MAX_COUNT || elements.len() + encoded.len() > PACKED_MAX_BYTES {
                     self.unpack()?;
-                    self.change(|chain| chain.push(end, &encoded))?
+                    self.change(|chain| chain.push(end, encoded))?
                 } else {
-                    self.splice(at, 0, &encoded, count + 1)?;
+                    self.splice(at, 0, encoded, count + 1)?;
                     count as u64 + 1
                 }
             }
             None => {
-                self.create(&encoded)?;
+                self.create(encoded)?;
                 1
             }
         };
@@ -426,5 +434,25 @@ impl ListMut<'_> {
             self.shrink()?;
         }
         Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::store::Store;
+
+    #[test]
+    fn the_memory_that_a_long_element_took_to_be_added_is_not_kept() {
+        let config = StoreConfig { max_memory_bytes: 64 << 20, budget_bytes: 1 << 20, ..StoreConfig::default() };
+        let mut store = Store::create(config).unwrap();
+        for (len, elements) in [(10, 1), (4 << 20, 2), (10, 3)] {
+            let mut list = open_mut(&mut store, DbId(0), b"list").unwrap();
+            list.make_room([&vec![b'x'; len][..]]).unwrap();
+            assert_eq!(list.push(End::Front, &vec![b'x'; len]).unwrap(), elements);
+            drop(list);
+            assert!(store.scratch.capacity() < 2 << 20, "after {len} bytes");
+        }
     }
 }
