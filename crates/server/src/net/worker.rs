@@ -277,7 +277,8 @@ impl Worker {
             && let Some(reason) = self.holds_write(command, args, connection)
         {
             Some(reason)
-        } else if connection.output.len() > self.held_output_bytes(connection)
+        } else if connection.output.len() > LEAST_HELD_OUTPUT_BYTES
+            && connection.output.len() > self.held_output_bytes(connection)
             && self.store.copy_owner() != Some(connection.client.id)
         {
             // A client for which a copy is made has come this far before, and others wait for the copy's end.
