@@ -55,14 +55,14 @@ pub(super) fn find(arena: &Arena, head: &TableHead, hash: Hash, member: &[u8]) -
     })
 }
 
-/// Adds an item to the table, which takes over an object that begins with its hash; the object is freed if this fails.
-pub(super) fn list(heap: &mut Heap, head: &mut TableHead, hash: Hash, item: Handle) -> Result<()> {
+/// Adds an item to the table, which takes over an object that was made for so many bytes and begins with its hash; the object is freed if
+/// this fails.
+pub(super) fn list(heap: &mut Heap, head: &mut TableHead, hash: Hash, item: Handle, bytes: usize) -> Result<()> {
     if let Err(error) = heap.with_room(|arena| head.insert(arena, hash, item)) {
         heap.arena.free(item)?;
         return Err(error);
     }
-    let bytes = heap.arena.usable_size(item)?;
-    head.item_bytes = head.item_bytes.saturating_add(bytes as u64);
+    head.item_bytes = head.item_bytes.saturating_add(Arena::class_size(bytes) as u64);
     Ok(())
 }
 
@@ -86,6 +86,6 @@ pub(super) fn add(heap: &mut Heap, head: &mut TableHead, hash: Hash, score: f64,
     bytes[LEN_OFFSET..SCORE_OFFSET].copy_from_slice(&(member.len() as u32).to_ne_bytes());
     bytes[SCORE_OFFSET..HEADER_BYTES].copy_from_slice(&score.to_ne_bytes());
     bytes[HEADER_BYTES..].copy_from_slice(member);
-    list(heap, head, hash, item)?;
+    list(heap, head, hash, item, total)?;
     Ok(item)
 }

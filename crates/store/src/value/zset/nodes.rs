@@ -191,7 +191,7 @@ impl Node {
         heap.arena.bytes_mut(handle, 0, bytes)?.fill(0);
         let kind = NODE | if is_wide { WIDE } else { 0 };
         *heap.arena.get_mut::<Header>(handle)? = Header { number, level: level | kind, used: 0, slots: slots as u32 };
-        members::list(heap, head, hash_of(number), handle)?;
+        members::list(heap, head, hash_of(number), handle, bytes)?;
         Ok(Node { handle, level, used: 0, slots, is_wide })
     }
 
