@@ -1,4 +1,4 @@
-//! How short memory is (pressure stall information, what is available, the limit of the control group), and processors.
+//! How short memory is (pressure stall information, what is available, the limits of the control groups), and processors.
 //!
 //! Relies on `/proc/pressure` (Linux 4.20, may be off), `/proc/meminfo` and cgroup v1 or v2 in their usual places.
 //! Everything is read into buffers on the stack; what can't be read is `None` and means "not known to be short".
@@ -19,9 +19,9 @@ pub struct MemoryInfo {
     pub available_bytes: Option<u64>,
     /// Bytes of memory of the machine.
     pub total_bytes: Option<u64>,
-    /// Bytes that the control group may still take, caches that can be dropped counted as free.
+    /// Bytes that the control group and all those above it let this process still take, caches that can be dropped counted as free.
     pub group_left_bytes: Option<u64>,
-    /// Bytes that the control group may take in all.
+    /// Bytes that the control group and all those above it may take in all: the least of their limits.
     pub group_limit_bytes: Option<u64>,
 }
 
@@ -97,37 +97,87 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
-/// What the group of this process may still take, and what in all: the tightest limit on the way up is not looked for, only its own.
+/// The files of a memory controller, each with its closing zero.
+struct GroupFiles {
+    /// Bounds of what a group may take: beyond them the kernel takes memory back, slows the group down or kills.
+    limits: &'static [&'static [u8]],
+    used: &'static [u8],
+    /// The name in `memory.stat` of what is used, but can be dropped, in the group and those below.
+    droppable: &'static [u8],
+    /// Zero where a group's limits do not hold for the groups below; Linux 5.11 and later know no such groups.
+    is_inherited: Option<&'static [u8]>,
+}
+
+const V1: GroupFiles = GroupFiles {
+    limits: &[b"/memory.limit_in_bytes\0"],
+    used: b"/memory.usage_in_bytes\0",
+    droppable: b"total_inactive_file ",
+    is_inherited: Some(b"/memory.use_hierarchy\0"),
+};
+
+const V2: GroupFiles = GroupFiles {
+    limits: &[b"/memory.max\0", b"/memory.high\0"],
+    used: b"/memory.current\0",
+    droppable: b"inactive_file ",
+    is_inherited: None,
+};
+
+/// Version 1 writes "no limit" as the greatest multiple of a page that fits.
+const NO_LIMIT: u64 = 1 << 62;
+
+/// What the groups of this process leave it to take, and what they bound it to in all.
 fn group_memory() -> Option<(u64, u64)> {
     let mut buffer = [0; BUFFER_BYTES];
-    let text = read(b"/proc/self/cgroup\0", &mut buffer)?;
-    let mut path = [0; 512];
-    let (mut unified, mut found) = (false, 0);
+    let (place, is_unified) = group_place(read(b"/proc/self/cgroup\0", &mut buffer)?);
+    if is_unified { tightest(b"/sys/fs/cgroup", place, &V2) } else { tightest(b"/sys/fs/cgroup/memory", place, &V1) }
+}
+
+/// The path of the group that has the memory controller, and whether it is in the unified hierarchy of version 2.
+fn group_place(text: &[u8]) -> (&[u8], bool) {
+    let (mut unified, mut found): (bool, &[u8]) = (false, b"");
     for line in text.split(|&byte| byte == b'\n') {
         let mut parts = line.splitn(3, |&byte| byte == b':');
         let (Some(_), Some(controllers), Some(place)) = (parts.next(), parts.next(), parts.next()) else { continue };
         let memory = controllers.split(|&byte| byte == b',').any(|name| name == b"memory");
-        if (memory || (controllers.is_empty() && found == 0)) && place.len() <= path.len() {
-            path[..place.len()].copy_from_slice(place);
-            (found, unified) = (place.len(), !memory);
+        if memory || (controllers.is_empty() && found.is_empty()) {
+            (found, unified) = (place, !memory);
         }
     }
-    let place = &path[..found];
-    // In a container the path may be the host's, while the mount shows the group itself as its root.
-    if unified {
-        left(&[b"/sys/fs/cgroup", place], b"/memory.max\0", b"/memory.current\0", b"inactive_file ")
-            .or_else(|| left(&[b"/sys/fs/cgroup"], b"/memory.max\0", b"/memory.current\0", b"inactive_file "))
-    } else {
-        let (limit, usage) = (b"/memory.limit_in_bytes\0", b"/memory.usage_in_bytes\0");
-        left(&[b"/sys/fs/cgroup/memory", place], limit, usage, b"total_inactive_file ")
-            .or_else(|| left(&[b"/sys/fs/cgroup/memory"], limit, usage, b"total_inactive_file "))
+    (found, unified)
+}
+
+/// The least that a group on the way from `place` up to `root` leaves, and the least limit on that way.
+///
+/// In a container the path may be the host's, while the mount shows the group itself as its root. Groups that the mount doesn't show are
+/// passed over, so the root is what is looked at last in either case.
+fn tightest(root: &[u8], place: &[u8], files: &GroupFiles) -> Option<(u64, u64)> {
+    let mut place = place.strip_suffix(b"/").unwrap_or(place);
+    let mut found: Option<(u64, u64)> = None;
+    let mut is_own = true;
+    loop {
+        let dir = [root, place];
+        if let Some(used) = figure(&dir, files.used, b"") {
+            let is_inherited = files.is_inherited.and_then(|file| figure(&dir, file, b"")) != Some(0);
+            if !is_own && !is_inherited {
+                return found;
+            }
+            is_own = false;
+            if let Some((left, limit)) = left(&dir, used, files) {
+                found = Some(found.map_or((left, limit), |(least, lowest)| (least.min(left), lowest.min(limit))));
+            }
+        }
+        if place.is_empty() {
+            return found;
+        }
+        place = &place[..place.iter().rposition(|&byte| byte == b'/').unwrap_or(0)];
     }
 }
 
-fn left(dir: &[&[u8]], limit: &[u8], usage: &[u8], cache: &[u8]) -> Option<(u64, u64)> {
-    let limit_bytes = figure(dir, limit, b"")?;
-    let used = figure(dir, usage, b"")?;
-    let droppable = figure(dir, b"/memory.stat\0", cache).unwrap_or(0);
+/// What one group leaves, and its limit; `None` if it has none.
+fn left(dir: &[&[u8]], used: u64, files: &GroupFiles) -> Option<(u64, u64)> {
+    let limits = files.limits.iter().filter_map(|file| figure(dir, file, b""));
+    let limit_bytes = limits.filter(|&bytes| bytes < NO_LIMIT).min()?;
+    let droppable = figure(dir, b"/memory.stat\0", files.droppable).unwrap_or(0);
     Some((limit_bytes.saturating_sub(used.saturating_sub(droppable)), limit_bytes))
 }
 
@@ -162,6 +212,9 @@ fn read<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -188,5 +241,86 @@ mod tests {
         let memory = MemoryInfo { total_bytes: Some(9), ..MemoryInfo::default() };
         assert_eq!(memory.physical_bytes(), Some(9));
         assert_eq!(MemoryInfo { group_limit_bytes: Some(4), ..memory }.physical_bytes(), Some(4));
+    }
+
+    /// Groups as folders, with the files of one version.
+    struct FakeGroups {
+        root: PathBuf,
+        files: GroupFiles,
+    }
+
+    impl FakeGroups {
+        fn new(name: &str, files: GroupFiles) -> Self {
+            let root = std::env::temp_dir().join(format!("quire-sys-groups-{name}-{}", std::process::id()));
+            std::fs::create_dir(&root).unwrap();
+            Self { root, files }
+        }
+
+        fn set(&self, group: &str, files: &[(&str, &str)]) {
+            let folder = self.root.join(group);
+            std::fs::create_dir_all(&folder).unwrap();
+            for (name, text) in files {
+                std::fs::write(folder.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+
+        fn tightest(&self, place: &str) -> Option<(u64, u64)> {
+            tightest(self.root.as_os_str().as_bytes(), place.as_bytes(), &self.files)
+        }
+    }
+
+    impl Drop for FakeGroups {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+
+    #[test]
+    fn the_limit_of_any_group_above_holds_in_version_2() {
+        let groups = FakeGroups::new("v2", V2);
+        // The root of the machine has neither a limit nor a figure of what is used.
+        groups.set("pod", &[("memory.max", "1000"), ("memory.high", "max"), ("memory.current", "700")]);
+        groups.set("pod", &[("memory.stat", "anon 300\ninactive_file 400\nactive_file 5")]);
+        groups.set("pod/one", &[("memory.max", "max"), ("memory.high", "max"), ("memory.current", "10")]);
+        assert_eq!(groups.tightest("/pod/one"), Some((700, 1000)), "the pod's limit is the only one");
+        assert_eq!(groups.tightest("/pod/one/"), Some((700, 1000)));
+        groups.set("pod/one", &[("memory.max", "2000"), ("memory.current", "1950")]);
+        assert_eq!(groups.tightest("/pod/one"), Some((50, 1000)), "what is left and the limit may be of two groups");
+        groups.set("pod/one", &[("memory.high", "1960")]);
+        assert_eq!(groups.tightest("/pod/one"), Some((10, 1000)), "a group is slowed down from its high on");
+        groups.set("pod/one", &[("memory.high", "1900")]);
+        assert_eq!(groups.tightest("/pod/one"), Some((0, 1000)));
+        groups.set("other", &[("memory.max", "max"), ("memory.current", "10")]);
+        assert_eq!((groups.tightest("/other"), groups.tightest("/")), (None, None), "no group has a limit");
+        // A container's mount shows its group as the root, and not the host's path.
+        groups.set("", &[("memory.max", "500"), ("memory.current", "100")]);
+        assert_eq!(groups.tightest("/host/of/the/container"), Some((400, 500)));
+        assert_eq!(groups.tightest(&"/long".repeat(400)), Some((400, 500)));
+    }
+
+    #[test]
+    fn the_limit_of_any_group_above_holds_in_version_1_if_it_is_inherited() {
+        let groups = FakeGroups::new("v1", V1);
+        let none = "9223372036854771712";
+        groups.set("", &[("memory.limit_in_bytes", none), ("memory.usage_in_bytes", "5000")]);
+        groups.set("slice", &[("memory.limit_in_bytes", "1000"), ("memory.usage_in_bytes", "800")]);
+        groups.set(
+            "slice",
+            &[("memory.stat", "inactive_file 1\ntotal_inactive_file 300"), ("memory.use_hierarchy", "1")],
+        );
+        groups.set("slice/unit", &[("memory.limit_in_bytes", none), ("memory.usage_in_bytes", "10")]);
+        assert_eq!(groups.tightest("/slice/unit"), Some((500, 1000)));
+        assert_eq!(groups.tightest("/"), None);
+        groups.set("slice", &[("memory.use_hierarchy", "0")]);
+        assert_eq!(groups.tightest("/slice/unit"), None, "the group above bounds only itself");
+        assert_eq!(groups.tightest("/slice"), Some((500, 1000)));
+    }
+
+    #[test]
+    fn the_group_with_the_memory_controller_is_found() {
+        assert_eq!(group_place(b"0::/user.slice/a:b\n"), (&b"/user.slice/a:b"[..], true));
+        assert_eq!(group_place(b"12:cpu,memory:/one\n3:pids:/two\n0::/three\n"), (&b"/one"[..], false));
+        assert_eq!(group_place(b"0::/three\n4:memory:/one\n"), (&b"/one"[..], false));
+        assert_eq!(group_place(b"nothing\n"), (&b""[..], false));
     }
 }

@@ -28,6 +28,16 @@ impl MemoryGroup {
         Some(group)
     }
 
+    /// A group inside this one without a limit of its own; `None` where the memory controller can't be handed down.
+    pub fn below(&self, name: &str) -> Option<Self> {
+        if !self.is_first_version {
+            std::fs::write(self.path.join("cgroup.subtree_control"), "+memory").ok()?;
+        }
+        let path = self.path.join(name);
+        std::fs::create_dir(&path).ok()?;
+        Some(Self { path, is_first_version: self.is_first_version })
+    }
+
     /// Runs the test `name` of this program inside the group, told by the environment variable `variable`.
     pub fn run(&self, name: &str, variable: &str, value: &OsStr) -> Output {
         // The shell goes in before the program takes any memory.
