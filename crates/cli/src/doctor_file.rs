@@ -19,7 +19,7 @@ use quire_units::format_bytes;
 /// Parts that the file is shown in.
 const PARTS: u64 = 64;
 const HELD_TWICE: &str = "what a pool in the memory of a running process holds of the file can't be seen from outside; that process tells it: \
-                          Map::held_twice_bytes, quire_pool_paths in C, PRAGMA quire_stats in SQLite";
+                          Map::held_twice_bytes in Rust, PRAGMA quire_held_twice_bytes in SQLite";
 
 /// What was found.
 #[derive(Debug, PartialEq)]

@@ -271,7 +271,7 @@ fn the_doctor_tells_what_the_page_cache_holds_of_a_file() {
     let cached = json["cached_bytes"].as_u64().unwrap();
     assert!(cached > 0 && cached <= 1 << 20, "{json}");
     let told = printed(&["doctor", "--file", file]);
-    assert!(told.contains("in the page cache") && told.contains("PRAGMA quire_stats"), "{told}");
+    assert!(told.contains("in the page cache") && told.contains("PRAGMA quire_held_twice_bytes"), "{told}");
     let refused = run(&["doctor", "--file", dir.path().to_str().unwrap()]);
     assert!(!refused.status.success() && complaint(&refused).contains(dir.path().to_str().unwrap()));
 }

@@ -133,6 +133,7 @@ fn stats(database: &Database) -> String {
         line("tier_limit_bytes", tier.limit_bytes);
         line("tier_held_bytes", tier.held_bytes);
         line("tier_resident_bytes", tier.resident_bytes);
+        line("tier_twice_bytes", tier.promoted_bytes);
     }
     text
 }
