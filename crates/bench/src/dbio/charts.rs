@@ -38,7 +38,7 @@ fn levels(results: &TrialResults, scale: &DbioScale, load: YcsbWorkload) -> Vec<
     for peer in [Candidate::Buffered, Candidate::Direct] {
         let Some(found) = results.best_vs_best(Candidate::TwoTiers, &[peer], data, &phase) else { continue };
         let [ours, theirs] = found.pool_twelfths;
-        let goal = figures::goals(load, peer).1;
+        let goal = figures::goals(load, peer, scale.values).1;
         levels.push((format!("goal: {goal} × {}", peer.name()), goal * of(theirs, peer, PhaseStats::per_s)));
         best = Some(ours);
     }

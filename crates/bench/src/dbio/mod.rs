@@ -50,7 +50,7 @@ pub struct DbioArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Parts to run, comma separated: the pool in its ways, RocksDB and LMDB, TPC-C on SQLite [default: all]. Peers are compared with the
-    /// pool of the same run
+    /// pool of the same run. RocksDB runs without a compressed secondary cache, which its C interface does not offer
     #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     parts: Vec<String>,
     /// Memory of each trial in MiB, page cache included: what pool, second tier and page cache divide among them [default: 1536, quick: 96]
