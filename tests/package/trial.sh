@@ -42,6 +42,9 @@ for file in /usr/share/man/man1/quire-serve.1.gz /usr/share/bash-completion/comp
     [ -s "$file" ] || fail "no $file"
 done
 grep -q THIRD-PARTY /usr/share/doc/quire/copyright && grep -q '^clap ' /usr/share/doc/quire/THIRD-PARTY || fail "the licences of others"
+for name in libquire.so libquire_preload.so libquire_sqlite.so; do
+    grep -q "/$name\$" <<< "$(dpkg -L quire)" || fail "no $name in the package"
+done
 told "$(quire doctor --dir /var/lib/quire)" "works"
 [ "$(quire --version)" = "quire $(dpkg-query -W -f '${Version}' quire | cut -d- -f1)" ] || fail "the version: $(quire --version)"
 if [ "$kind" = full ]; then

@@ -12,6 +12,8 @@ use crate::{header, steps};
 const TEMPLATE: &str = "crates/capi/quire.pc.in";
 /// All packages are of one version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Libraries that other programs load.
+const LOADED: [&str; 2] = ["libquire_preload.so", "libquire_sqlite.so"];
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 
 /// Where things go.
@@ -69,16 +71,11 @@ pub fn run(places: &Places) -> anyhow::Result<()> {
 
 /// Installs what was built in `built`.
 pub fn run_from(built: &Path, places: &Places) -> anyhow::Result<()> {
-    check(built, &["quire", "libquire.so", "libquire.a"])?;
+    check(built, &[&["quire", "libquire.so", "libquire.a"], &LOADED[..]].concat())?;
     put(&built.join("quire"), &places.real(&places.prefix.join("bin/quire")), 0o755)?;
     library_from(built, places)?;
-    for name in ["libquire_preload.so", "libquire_sqlite.so"] {
-        let file = built.join(name);
-        if file.is_file() {
-            put(&file, &places.real(&places.lib().join(name)), 0o755)?;
-        } else {
-            println!("left out: {name} (cargo build --release makes it)");
-        }
+    for name in LOADED {
+        put(&built.join(name), &places.library(name), 0o755)?;
     }
     if places.destdir.is_none() && places.lib().starts_with("/usr") {
         println!("run ldconfig now, so that programs find libquire.so.{MAJOR}");
@@ -190,6 +187,19 @@ mod tests {
         let places = Places { destdir: Some("/tmp/root".into()), ..Places::below("/usr".into()) };
         assert_eq!(places.real(&places.lib()), Path::new("/tmp/root/usr/lib"));
         assert_eq!(Places::below("/usr".into()).real(Path::new("/usr/lib")), Path::new("/usr/lib"));
+    }
+
+    #[test]
+    fn without_a_library_nothing_is_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let built = dir.path().join("built");
+        std::fs::create_dir(&built).unwrap();
+        for name in ["quire", "libquire.so", "libquire.a", "libquire_preload.so"] {
+            std::fs::write(built.join(name), name).unwrap();
+        }
+        let prefix = dir.path().join("prefix");
+        let error = run_from(&built, &Places::below(prefix.clone())).unwrap_err().to_string();
+        assert!(error.starts_with("libquire_sqlite.so not found in ") && !prefix.exists(), "{error}");
     }
 
     #[test]
