@@ -1,6 +1,7 @@
 """Every command of the documents, run as a reader would run it.
 
-A block that begins with ```console holds commands behind "$ " and what they print; "…" stands for anything. The blocks of a page are one
+A block that begins with ```console holds commands behind "$ " and what they print; "…" stands for anything. What is typed to SQLite's shell stands
+behind "sqlite> ", before all that it prints. The blocks of a page are one
 session of bash in an empty folder. Ports of the pages stand for free ones, so that no server of this machine is disturbed.
 
 Relies on Debian's redis-server, redis-tools, openssl, sqlite3 and, where a page mounts, FUSE. Libraries are found as after an installation:
@@ -27,6 +28,8 @@ PORTS = re.compile(r"\b(6379|6380|700[0-3])\b")
 # What bash says of a process that a page kills.
 KILLED = re.compile(r"^.*bash: line \d+: +\d+ Killed .*\n?", re.MULTILINE)
 LIBRARY = re.compile(r"\blibquire_\w+\.so\b")
+# Of SQLite's shell.
+SHELL_PROMPT = "sqlite> "
 LIMIT_S = 120
 
 
@@ -44,6 +47,13 @@ def pages():
     return found
 
 
+def with_input(command, typed):
+    """The command, which reads lines that are typed to it."""
+    if not typed:
+        return command
+    return "\n".join([f"{command} <<'TYPED'", *typed, "TYPED"])
+
+
 def commands(text):
     """Line, command and expected lines of each command in the page's blocks."""
     found, is_block = [], False
@@ -51,11 +61,14 @@ def commands(text):
         if line.startswith(FENCE):
             is_block = line == FENCE + "console"
         elif is_block and line.startswith("$ "):
-            found.append((number, line[2:], []))
+            found.append((number, line[2:], [], []))
+        elif is_block and line.startswith(SHELL_PROMPT):
+            assert found and not found[-1][2], f"line {number}: input without a command, or behind its output"
+            found[-1][3].append(line.removeprefix(SHELL_PROMPT))
         elif is_block:
             assert found, f"line {number}: output before the first command"
             found[-1][2].append(line)
-    return found
+    return [(number, with_input(command, typed), expected) for number, command, expected, typed in found]
 
 
 def matches(expected, printed):
@@ -204,6 +217,8 @@ def the_comparison_of_outputs_knows_what_differs(_):
     assert not matches(["a"], "a\nb") and not matches(["b"], "a\nb") and not matches(["a …"], "b c")
     page = f"{FENCE}console\n$ one\nout\n$ two\n{FENCE}\n{FENCE}sh\n$ three\n{FENCE}\n"
     assert commands(page) == [(2, "one", ["out"]), (4, "two", [])]
+    page = f"{FENCE}console\n$ sqlite3\nsqlite> .open x\nsqlite> SELECT 1;\n1\n{FENCE}\n"
+    assert commands(page) == [(2, "sqlite3 <<'TYPED'\n.open x\nSELECT 1;\nTYPED", ["1"])]
 
 
 def tests():
