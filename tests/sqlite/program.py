@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import harness
 from _connect import connect, database, library, load
+from _upstream import outcome
 
 
 def a_file_that_another_was_copied_over_is_read_anew(options):
@@ -82,6 +83,13 @@ def databases_that_were_opened_leave_descriptors_to_the_program(options):
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
+def a_program_of_sqlites_that_tells_nothing_by_either_vfs_has_not_passed(_):
+    """Of the comparison in _upstream.py."""
+    assert outcome("0 errors", "0 errors") == "ok"
+    assert outcome("1 errors", "0 errors") == outcome(None, "0 errors") == "FAILED"
+    assert outcome(None, None) == outcome("0 errors", None) == "untold"
+
+
 if __name__ == "__main__":
     if "--open" in sys.argv:
         load(type("Options", (), {"quire": sys.argv[sys.argv.index("--quire") + 1]}))
@@ -94,5 +102,6 @@ if __name__ == "__main__":
         messages_that_can_not_be_written_end_no_program,
         a_default_vfs_without_a_wal_index_has_no_wal,
         databases_that_were_opened_leave_descriptors_to_the_program,
+        a_program_of_sqlites_that_tells_nothing_by_either_vfs_has_not_passed,
     ]
     harness.run(TESTS, harness.arguments(__doc__))

@@ -4,6 +4,7 @@ Peers are Python's sqlite3 with SQLite's own VFS, in the same process and in oth
 """
 
 import contextlib
+import json
 import os
 import random
 import resource
@@ -383,6 +384,41 @@ def the_pool_serves_what_was_read_before(options):
         early.close()
 
 
+def unwritten(options, path):
+    """Bytes of a file that the kernel has in memory and not on the device; None where it doesn't say."""
+    done = subprocess.run([options.quire, "doctor", "--file", path, "--json"], check=True, capture_output=True, text=True)
+    told = json.loads(done.stdout)
+    return None if told["dirty_bytes"] is None else told["dirty_bytes"] + told["writeback_bytes"]
+
+
+def what_is_committed_has_been_synced(options):
+    """The kernel has no dirty page of the database when COMMIT, or a checkpoint, returns. A kill would not tell: it needs no fsync."""
+    load(options)
+    with database() as path:
+        connection = connect(path, "quire")
+        connection.execute("CREATE TABLE t(k INTEGER PRIMARY KEY, v BLOB)")
+
+        def left(end):
+            """What is left to be written after a transaction and `end`."""
+            connection.execute("BEGIN")
+            connection.executemany("INSERT OR REPLACE INTO t VALUES(?, randomblob(3000))", ((key,) for key in range(200)))
+            connection.execute("COMMIT")
+            for words in end:
+                connection.execute(words).fetchall()
+            return unwritten(options, path)
+
+        harness.skip_unless(unwritten(options, path) is not None, "this kernel has no cachestat")
+        for mode, end in (("DELETE", ()), ("PERSIST", ()), ("WAL", ("PRAGMA wal_checkpoint(FULL)",))):
+            connection.execute(f"PRAGMA journal_mode = {mode}")
+            # Without syncs something is left, but where the kernel writes at once or the file system has no device.
+            connection.execute("PRAGMA synchronous = OFF")
+            harness.skip_unless(any(left(end) for _ in range(20)), "this file system leaves no page dirty")
+            connection.execute("PRAGMA synchronous = FULL")
+            for _ in range(5):
+                assert left(end) == 0, mode
+        connection.close()
+
+
 def a_killed_process_loses_no_commit(options):
     """kill -9 at any time, while another process keeps the database open: each transfer that was reported is there, and the database is
     sound. Without syncs too: they matter to power cuts only."""
@@ -532,6 +568,7 @@ if __name__ == "__main__":
         a_failed_transaction_that_another_process_rolls_back_is_not_seen,
         a_database_that_leaves_wal_mode_shows_what_was_written_in_it,
         the_pool_serves_what_was_read_before,
+        what_is_committed_has_been_synced,
         a_killed_process_loses_no_commit,
         a_full_disk_fails_the_transaction_and_not_the_database,
         a_database_that_can_only_be_read_is_read,
