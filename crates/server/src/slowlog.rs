@@ -7,6 +7,17 @@ use crate::args::Args;
 const MAX_WORDS: usize = 32;
 const MAX_WORD_BYTES: usize = 128;
 
+/// Directives whose values are passwords, or go with one; CONFIG SET takes them also where they change nothing.
+const SECRET_DIRECTIVES: &[&str] = &[
+    "requirepass",
+    "masterauth",
+    "masteruser",
+    "primaryauth",
+    "primaryuser",
+    "tls-key-file-pass",
+    "tls-client-key-file-pass",
+];
+
 /// A slow command.
 #[derive(Clone, Debug)]
 pub struct SlowEntry {
@@ -75,10 +86,14 @@ pub fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
         // The name of a user, too, as in Redis.
         "acl|setuser" | "acl|deluser" | "acl|getuser" => index > 1,
         "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),
-        "config|set" => index > 2 && args.is(index - 1, "requirepass"),
+        "config|set" => index > 2 && index % 2 == 1 && is_secret_directive(args, index - 1),
         "migrate" => is_login_of_target(args, index),
         _ => false,
     }
+}
+
+fn is_secret_directive(args: Args<'_>, index: usize) -> bool {
+    SECRET_DIRECTIVES.iter().any(|name| args.is(index, name))
 }
 
 /// Whether a word of MIGRATE is a user or a password for the target.
@@ -158,6 +173,13 @@ mod tests {
         assert_eq!(logged("hello", "HELLO 3 auth u secret SETNAME n"), "HELLO 3 auth (redacted) (redacted) SETNAME n");
         let set = "CONFIG SET port 1 RequirePass secret timeout 2";
         assert_eq!(logged("config|set", set), "CONFIG SET port 1 RequirePass (redacted) timeout 2");
+        for name in SECRET_DIRECTIVES {
+            let set = format!("CONFIG SET maxmemory 1 {} secret", name.to_uppercase());
+            assert_eq!(logged("config|set", &set), set.replace("secret", "(redacted)"));
+        }
+        // A value that is the name of such a directive makes no secret of the name behind it.
+        let set = "CONFIG SET logfile masterauth port 1";
+        assert_eq!(logged("config|set", set), set);
         let set = "ACL SETUSER a >secret";
         assert_eq!(logged("acl|setuser", set), "ACL SETUSER (redacted) (redacted)");
         let migrate = "MIGRATE host 1 auth 0 5 AUTH2 user secret KEYS auth2";
