@@ -103,8 +103,7 @@ static CLIENT: &[CommandSpec] = &[
         .flags(ADMIN | QUIET)
         .group(CommandGroup::Connection, "7.0.0", O_1)
         .summary("Excepts the connection from being closed for want of memory.")
-        .args(ON_OFF)
-        .differs("No connection is closed for want of memory, so it changes nothing but CLIENT LIST."),
+        .args(ON_OFF),
     CommandSpec::new("no-touch", 3, clients::no_touch)
         .flags(QUIET)
         .group(CommandGroup::Connection, "7.2.0", O_1)
