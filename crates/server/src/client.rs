@@ -269,6 +269,11 @@ impl Client {
         if self.subscriptions.any() { ClientClass::PubSub } else { ClientClass::Normal }
     }
 
+    /// The class whose limits hold for what it leaves unread: a client that monitors is sent what it did not ask for there and then, too.
+    pub fn output_class(&self) -> ClientClass {
+        if self.options.monitors { ClientClass::PubSub } else { self.class() }
+    }
+
     /// Whether it waits because of a command that is there to wait, also while something else would keep its request from being run.
     pub fn is_blocked(&self) -> bool {
         self.blocked.as_ref().is_some_and(|blocked| blocked.is_asked_for() || self.waits_on_keys())

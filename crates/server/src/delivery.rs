@@ -159,7 +159,7 @@ impl ServerState {
     /// Closes a client that leaves too much unread. Only what it may read counts: what waits for the log, which may wait for room, it is not
     /// sent.
     pub fn check_output(&mut self, connection: &mut Connection) {
-        let limit = self.config.output_limits.of(connection.client.class());
+        let limit = self.config.output_limits.of(connection.client.output_class());
         let waiting = connection.output.waiting().len() as u64;
         let now_ms = self.clock_ms();
         let above_soft = limit.soft_bytes > 0 && waiting > limit.soft_bytes;

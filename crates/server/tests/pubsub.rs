@@ -239,6 +239,27 @@ fn a_monitor_sees_commands_as_they_are_run_and_no_secrets() {
 }
 
 #[test]
+fn a_monitor_that_leaves_much_unread_is_closed_after_the_seconds_of_the_soft_limit() {
+    let server = start(&[("client-output-buffer-limit", "normal 0 0 0 pubsub 0 1mb 1")]);
+    let (mut monitor, mut quick, mut client) = (server.client(), server.client(), server.client());
+    assert_eq!((monitor.text("MONITOR"), quick.text("MONITOR")), ("OK".to_owned(), "OK".to_owned()));
+    // More than what the kernel takes for it.
+    let word = vec![b'x'; 1 << 20];
+    for _ in 0..24 {
+        assert_eq!(client.words(&[b"ECHO", &word]), Value::Bulk(word.clone()));
+        assert!(quick.reply().text().contains("ECHO"));
+    }
+    eventually("it is closed", || {
+        let clients = client.info("connected_clients");
+        assert!(quick.reply().text().contains("INFO"));
+        clients == "2"
+    });
+    assert_eq!(client.info("client_output_buffer_limit_disconnections"), "1");
+    assert!(quick.reply().text().contains("INFO"));
+    assert!(client.text("CLIENT LIST TYPE normal").contains(" flags=O "));
+}
+
+#[test]
 fn the_largest_client_is_closed_for_a_message_and_not_the_one_that_is_sent_it() {
     let server = start(&[("maxmemory-clients", "40mb")]);
     let (mut silent, mut sender) = (server.client(), server.client());

@@ -114,7 +114,8 @@ impl Engine {
     /// Closes clients that were silent too long or leave too much unread for too long.
     fn look_after_clients(&mut self) {
         let state = &mut self.worker.state;
-        let limited = state.config.output_limits.normal.soft_bytes > 0 || state.clients.pubsub.any();
+        let are_listening = state.clients.pubsub.any() || !state.clients.monitors.is_empty();
+        let limited = state.config.output_limits.normal.soft_bytes > 0 || are_listening;
         if state.config.timeout_s == 0 && !limited {
             return;
         }
@@ -124,8 +125,7 @@ impl Engine {
         for (slot, connection) in state.clients.iter() {
             // A client that listens may have nothing to say for ever, and one whose reply waits for the log can't read it yet.
             let waits = connection.client.blocked.as_ref().is_some_and(|blocked| !blocked.is_idle())
-                || connection.client.class() == ClientClass::PubSub
-                || connection.client.options.monitors
+                || connection.client.output_class() == ClientClass::PubSub
                 || connection.output.held_for().is_some();
             if timeout_ms > 0 && !waits && now_ms.saturating_sub(connection.client.stats.active_ms) > timeout_ms {
                 idle.push(slot);
