@@ -27,6 +27,7 @@ Examples:
   quire serve --clone localhost:6379 --port 7001
                                                 the same as of now: the first is asked to save before
   quire serve quire.conf --requirepass secret
+  quire serve redis.conf --supervised systemd   what redis.conf may have and changes nothing here is a flag, too
   QUIRE_PORT=7000 quire serve";
 
 const HELP: &str = "\
@@ -107,6 +108,16 @@ pub fn with_default_command(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
+/// Whether a flag of `serve` takes the word behind it, also one that looks like a flag.
+pub fn takes_any_word(name: &str) -> bool {
+    table::find(name).is_some_and(|directive| !LISTS.contains(&directive.name) && !is_switch(directive))
+}
+
+/// Whether a flag may stand alone, which means yes.
+fn is_switch(directive: &table::Directive) -> bool {
+    ["yes", "no"].contains(&&*directive.default)
+}
+
 fn serve() -> Command {
     let mut command = Command::new("serve").about("Start the server").after_help(SERVE_HELP).arg(
         Arg::new("config")
@@ -142,7 +153,7 @@ fn serve() -> Command {
             // With values that may begin with a hyphen it would take the flags that follow it.
             arg = arg.num_args(1..).allow_hyphen_values(false);
         }
-        if ["yes", "no"].contains(&&*directive.default) {
+        if is_switch(directive) {
             // `--accept-damaged-image` alone means yes.
             arg = arg.num_args(0..=1).default_missing_value("yes").allow_hyphen_values(false);
         }

@@ -11,6 +11,7 @@ mod docs;
 mod doctor;
 mod doctor_file;
 mod doctor_preload;
+mod foreign_flags;
 mod image;
 mod image_copy;
 mod image_path;
@@ -32,12 +33,13 @@ use quire_sys::output::{self, OutputError};
 
 fn main() -> ExitCode {
     let words = args::with_default_command(std::env::args_os().collect());
+    let (words, foreign_flags) = foreign_flags::take(words);
     let matches = match args::command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(told) => return tell(&told),
     };
     let done = match matches.subcommand() {
-        Some(("serve", matches)) => serve::run(matches),
+        Some(("serve", matches)) => serve::run(matches, &foreign_flags),
         Some(("image", matches)) => image::run(matches),
         Some(("log", matches)) => log::run(matches),
         Some(("mount", matches)) => mount::run(matches),

@@ -17,15 +17,16 @@ use quire_sys::thread;
 
 use crate::banner::{self, ClientAccess};
 use crate::clone::CloneRequest;
+use crate::foreign_flags::ForeignFlag;
 use crate::logging;
 
 /// Starts the server and serves until it is asked to end.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub fn run(matches: &ArgMatches, foreign_flags: &[ForeignFlag]) -> anyhow::Result<ExitCode> {
     // Beside the reading of settings and of the image: neither needs much of the code yet.
     let prefault = std::thread::spawn(quire_sys::proc::prefault_own_code);
     // A save or the log must fail then, not the server end.
     quire_sys::limits::refuse_longer_files();
-    let (mut config, left_out) = settings(matches)?;
+    let (mut config, left_out) = settings(matches, foreign_flags)?;
     let set_log_level = logging::start(&config)?;
     if let Some(logfile) = left_out {
         tracing::warn!(
@@ -35,7 +36,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     if !config.file.without_effect.is_empty() {
         let directives = config.file.without_effect.join(" ");
-        tracing::info!(directives, "these directives of the configuration file change nothing here");
+        tracing::info!(directives, "these directives change nothing here");
     }
     // Before an original is asked for a save, and before all data is read.
     Pidfile::check(&config.pidfile)?;
@@ -148,7 +149,7 @@ fn prepare_place(config: &mut Config, origin: Option<&CloneOrigin>) -> anyhow::R
 }
 
 /// The settings, and the logfile that a clone leaves out.
-fn settings(matches: &ArgMatches) -> anyhow::Result<(Config, Option<String>)> {
+fn settings(matches: &ArgMatches, foreign_flags: &[ForeignFlag]) -> anyhow::Result<(Config, Option<String>)> {
     let is_clone = matches.contains_id("clone");
     let mut left_out = None;
     let mut config = if is_clone { Config::of_clone() } else { Config::default() };
@@ -165,6 +166,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(Config, Option<String>)> {
         }
     }
     config.apply_env(|name| std::env::var(name).ok()).context("in the environment")?;
+    config.apply_flags(foreign_flags)?;
     for directive in table::directives() {
         if let Some(values) = matches.get_many::<String>(directive.name) {
             let values: Vec<&str> = values.map(String::as_str).collect();

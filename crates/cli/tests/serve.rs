@@ -117,6 +117,33 @@ fn the_configuration_of_a_distributions_redis_starts_the_server_and_a_line_names
 }
 
 #[test]
+fn the_configuration_that_debian_installs_starts_the_server_by_the_flags_of_its_unit() {
+    let Ok(text) = std::fs::read("/etc/redis/redis.conf") else {
+        eprintln!("SKIPPED: /etc/redis/redis.conf is not there, or not for this user");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("redis.conf");
+    std::fs::write(&file, text).unwrap();
+    let (path, log) = (dir.path().to_str().unwrap(), dir.path().join("log"));
+    let places = ["--dir", path, "--pidfile", "", "--logfile", log.to_str().unwrap()];
+    let of_unit = ["--supervised", "systemd", "--daemonize", "no", "--Always-Show-Logo", "no"];
+    let words = [&places[..], &of_unit, &["--", file.to_str().unwrap()]].concat();
+    let mut server = serve_to(&words, std::process::Stdio::null());
+    assert_eq!(server.call("CONFIG GET hash-max-listpack-entries").lines().last(), Some("512"));
+    let log = std::fs::read_to_string(log).unwrap();
+    let told = log.lines().find(|line| line.contains("change nothing here")).unwrap();
+    for name in ["supervised", "always-show-logo", "rdbchecksum"] {
+        assert!(told.contains(name), "{name}: {told}");
+    }
+    server.signal("TERM");
+    assert!(server.ended().success());
+    let refused = run(&["serve", "--dir", path, "--port", "0", "--replicaof", "127.0.0.1", "6379", "--import-mode", "yes"]);
+    let told = complaint(&refused);
+    assert!(!refused.status.success() && told.contains("--replicaof (there is no replication); --import-mode ("), "{told}");
+}
+
+#[test]
 fn while_the_data_is_loaded_clients_are_told_so_and_the_server_can_be_ended() {
     for how in ["TERM", "SHUTDOWN NOSAVE", "SHUTDOWN"] {
         let dir = tempfile::tempdir().unwrap();

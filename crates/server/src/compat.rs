@@ -78,10 +78,12 @@ fn directive_table(text: &mut String) {
     let _ = write!(
         text,
         "\nA configuration file and CONFIG SET may have these directives of Redis and Valkey, too, which change nothing here (the log names \
-         those that a file has): {}; a file also `daemonize yes`, `aof-load-truncated yes`, `shutdown-on-sigint` and `shutdown-on-sigterm` \
+         those that a file has): {}; also `import-mode no`; a file also `daemonize yes`, `aof-load-truncated yes`, `shutdown-on-sigint` and `shutdown-on-sigterm` \
          without `save`, and more than one of `io-threads`. Lines that ask for a cluster, for replication, for modules, for other names of \
-         commands, for a save at the end whatever the rules are, for no start with a log that was cut off, or for OpenSSL's ciphers are \
-         refused, all in one message.\n",
+         commands, for a save at the end whatever the rules are, for no start with a log that was cut off, for keys that stay while data \
+         is imported, for another group of the Unix socket, or for OpenSSL's ciphers are refused, all in one message. `include` takes \
+         patterns, as in Redis; a name that does not begin with a slash is looked for in the folder of the file that includes it (Redis: \
+         in the working directory). `activedefrag` moves nothing; MEMORY PURGE gives memory back to the system.\n",
         names.join(", ")
     );
 }

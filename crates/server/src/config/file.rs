@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::foreign::{self, ForeignDirective};
 use super::{Config, ConfigError, acl, table};
@@ -14,10 +14,14 @@ use crate::resp::inline;
 
 /// Files that may include each other in a chain.
 const MAX_DEPTH: usize = 8;
+/// Files that one may include, with all that these include.
+const MAX_FILES: usize = 1000;
 
 /// What a file and those that it includes have said besides settings.
 #[derive(Default)]
 struct Reading {
+    /// How many files were read.
+    files: usize,
     /// It has had a `save` line.
     has_save: bool,
     /// Directives that change nothing here.
@@ -40,6 +44,17 @@ impl Config {
     pub fn apply_text(&mut self, text: &[u8], name: &str) -> Result<(), ConfigError> {
         let mut reading = Reading::default();
         apply(self, text, Path::new(name), MAX_DEPTH, &mut reading)?;
+        self.end_reading(reading)
+    }
+
+    /// Takes lines that were given with the command that starts the server, each by its first word and the others; what a file has said
+    /// before stays.
+    pub fn apply_flags(&mut self, flags: &[(String, Vec<Vec<u8>>)]) -> Result<(), ConfigError> {
+        let mut reading = Reading::default();
+        for (name, values) in flags {
+            apply_words(self, name, values, &Place { file: Path::new("--"), line: None, depth: 0 }, &mut reading)?;
+        }
+        reading.without_effect.extend(self.file.without_effect.drain(..));
         self.end_reading(reading)
     }
 
@@ -145,10 +160,63 @@ fn directive_line(config: &Config, directive: &table::Directive) -> Vec<u8> {
     line
 }
 
+/// The files that a file includes by a name, or those that match a pattern, which may be none, by their names' order.
+fn included_files(path: &Path, name: &[u8]) -> Result<Vec<PathBuf>, String> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    if !name.iter().any(|byte| b"*?[".contains(byte)) {
+        return Ok(vec![folder.join(OsStr::from_bytes(name))]);
+    }
+    let unreadable = || "a pattern of files must be UTF-8".to_owned();
+    let pattern = Path::new(std::str::from_utf8(name).map_err(|_| unreadable())?);
+    let folder = glob::Pattern::escape(folder.to_str().ok_or_else(unreadable)?);
+    let pattern = Path::new(&folder).join(pattern);
+    // As the C library's: a star neither crosses folders nor finds hidden files.
+    let options = glob::MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..Default::default() };
+    let found = glob::glob_with(pattern.to_str().ok_or_else(unreadable)?, options).map_err(|error| error.to_string())?;
+    let mut files = Vec::new();
+    for file in found {
+        let file = file.map_err(|error| error.to_string())?;
+        if !file.is_dir() {
+            files.push(file);
+        }
+        if files.len() > MAX_FILES {
+            return Err(too_many_files());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn too_many_files() -> String {
+    format!("more than {MAX_FILES} files are included")
+}
+
 fn read(config: &mut Config, path: &Path, depth: usize, reading: &mut Reading) -> Result<(), ConfigError> {
-    let text = std::fs::read(path)
-        .map_err(|error| ConfigError::File { file: path.display().to_string(), reason: error.to_string() })?;
+    let failed = |reason| ConfigError::File { file: path.display().to_string(), reason };
+    reading.files += 1;
+    if reading.files > MAX_FILES {
+        return Err(failed(too_many_files()));
+    }
+    let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     apply(config, &text, path, depth, reading)
+}
+
+/// Where the words of a setting stand.
+struct Place<'a> {
+    file: &'a Path,
+    /// Counted from 1; none for a flag.
+    line: Option<usize>,
+    /// Files that include this one.
+    depth: usize,
+}
+
+impl Place<'_> {
+    fn failed(&self, name: &str, reason: String) -> ConfigError {
+        match self.line {
+            Some(line) => ConfigError::Line { file: self.file.display().to_string(), line, reason },
+            None => ConfigError::Flag { name: name.to_owned(), reason },
+        }
+    }
 }
 
 fn apply(
@@ -159,57 +227,68 @@ fn apply(
     reading: &mut Reading,
 ) -> Result<(), ConfigError> {
     for (index, line) in lines_of(text).enumerate() {
-        let failed = |reason: String| ConfigError::Line { file: path.display().to_string(), line: index + 1, reason };
+        let place = Place { file: path, line: Some(index + 1), depth };
         if is_comment(line) {
             continue;
         }
         if line.contains(&0) {
             // The rest of the line would be lost.
-            return Err(failed("a NUL byte; inside quotes it is written \\x00".to_owned()));
+            return Err(place.failed("", "a NUL byte; inside quotes it is written \\x00".to_owned()));
         }
-        let words = inline::words(line).map_err(|_| failed("unbalanced quotes".to_owned()))?;
+        let words = inline::words(line).map_err(|_| place.failed("", "unbalanced quotes".to_owned()))?;
         let Some((name, values)) = words.split_first() else { continue };
-        let name = String::from_utf8_lossy(name);
-        if values.is_empty() {
-            return Err(failed(format!("directive '{name}' has no value")));
-        }
-        if name.eq_ignore_ascii_case("include") {
-            if depth >= MAX_DEPTH {
-                return Err(failed("too many files include each other".to_owned()));
-            }
-            let included = Path::new(OsStr::from_bytes(&values[0]));
-            read(config, &path.parent().unwrap_or(Path::new(".")).join(included), depth + 1, reading)?;
-            continue;
-        }
-        if name.eq_ignore_ascii_case(acl::USER) {
-            config.acl.declare(values).map_err(failed)?;
-            continue;
-        }
-        let mut value = values.join(&b' ');
-        // Several save lines add up, the first one replaces the default.
-        if name.eq_ignore_ascii_case("save") && !value.is_empty() && std::mem::replace(&mut reading.has_save, true) {
-            value = [super::value::save_rules_text(&config.save).as_bytes(), b" ", &value].concat();
-        }
-        match foreign_line(&name.to_ascii_lowercase(), &String::from_utf8_lossy(&value)) {
-            Some(ForeignDirective::NoEffect) => {
-                reading.without_effect.insert(name.to_ascii_lowercase());
-                continue;
-            }
-            Some(ForeignDirective::Refused(reason)) => {
-                let (file, line) = (path.display(), index + 1);
-                // The rest of the line may hold a password.
-                reading.refused.push(format!("{file}, line {line}: {} ({reason})", name.to_ascii_lowercase()));
-                continue;
-            }
-            None => {}
-        }
-        config.set_bytes(&name, &value).map_err(|error| failed(error.to_string()))?;
+        apply_words(config, &String::from_utf8_lossy(name), values, &place, reading)?;
     }
     Ok(())
 }
 
+/// Takes the words of one line.
+fn apply_words(
+    config: &mut Config,
+    name: &str,
+    values: &[Vec<u8>],
+    place: &Place<'_>,
+    reading: &mut Reading,
+) -> Result<(), ConfigError> {
+    let failed = |reason: String| place.failed(name, reason);
+    if values.is_empty() {
+        return Err(failed(format!("directive '{name}' has no value")));
+    }
+    if name.eq_ignore_ascii_case("include") {
+        if place.depth >= MAX_DEPTH {
+            return Err(failed("too many files include each other".to_owned()));
+        }
+        for included in included_files(place.file, &values[0]).map_err(failed)? {
+            read(config, &included, place.depth + 1, reading)?;
+        }
+        return Ok(());
+    }
+    if name.eq_ignore_ascii_case(acl::USER) {
+        return config.acl.declare(values).map_err(failed);
+    }
+    let mut value = values.join(&b' ');
+    // Several save lines add up, the first one replaces the default.
+    if name.eq_ignore_ascii_case("save") && !value.is_empty() && std::mem::replace(&mut reading.has_save, true) {
+        value = [super::value::save_rules_text(&config.save).as_bytes(), b" ", &value].concat();
+    }
+    match foreign_line(&name.to_ascii_lowercase(), &String::from_utf8_lossy(&value)) {
+        Some(ForeignDirective::NoEffect) => {
+            reading.without_effect.insert(name.to_ascii_lowercase());
+            return Ok(());
+        }
+        Some(ForeignDirective::Refused(reason)) => {
+            let at = place.line.map_or("--".to_owned(), |line| format!("{}, line {line}: ", place.file.display()));
+            // The rest of the line may hold a password.
+            reading.refused.push(format!("{at}{} ({reason})", name.to_ascii_lowercase()));
+            return Ok(());
+        }
+        None => {}
+    }
+    config.set_bytes(name, &value).map_err(|error| failed(error.to_string()))
+}
+
 /// What is done with a line that the table of directives does not decide.
-fn foreign_line(name: &str, value: &str) -> Option<ForeignDirective> {
+pub fn foreign_line(name: &str, value: &str) -> Option<ForeignDirective> {
     match table::find(name) {
         None => foreign::find(name, value),
         Some(directive) => foreign::is_taken_as_default(directive.name, value).then_some(ForeignDirective::NoEffect),
@@ -378,5 +457,41 @@ mod tests {
         assert_eq!((config.port, config.timeout_s), (7002, 9));
         std::fs::write(&b, "include a.conf\n").unwrap();
         assert!(config.apply_file(&a).unwrap_err().to_string().contains("include"));
+    }
+
+    #[test]
+    fn a_pattern_includes_files_in_the_order_of_their_names_and_may_find_none() {
+        let dir = tempfile::tempdir().unwrap();
+        // What the pattern's own folder is called is no pattern.
+        let folder = dir.path().join("conf[1].d");
+        std::fs::create_dir_all(folder.join("c.conf")).unwrap();
+        std::fs::write(folder.join("b.conf"), "port 7002\ntimeout 9\n").unwrap();
+        std::fs::write(folder.join("a.conf"), "port 7001\n").unwrap();
+        std::fs::write(folder.join(".z.conf"), "port 7003\n").unwrap();
+        let main = folder.join("main");
+        std::fs::write(&main, "include *.conf\ninclude none/*.conf\ninclude ?.none\n").unwrap();
+        let mut config = Config::default();
+        config.apply_file(&main).unwrap();
+        assert_eq!((config.port, config.timeout_s), (7002, 9));
+        std::fs::write(&main, "include none.conf\n").unwrap();
+        assert!(config.apply_file(&main).unwrap_err().to_string().contains("none.conf"));
+        std::fs::write(&main, "include ***\n").unwrap();
+        assert!(config.apply_file(&main).unwrap_err().to_string().contains("line 1"));
+    }
+
+    #[test]
+    fn files_that_include_each_other_by_patterns_come_to_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.conf"), "include *.conf\n").unwrap();
+        let read = || Config::default().apply_file(&dir.path().join("a.conf")).unwrap_err().to_string();
+        assert!(read().contains("too many files include each other"));
+        // No chain is long, but there are many.
+        std::fs::write(dir.path().join("a.conf"), "include b*\n").unwrap();
+        for number in 0..40 {
+            std::fs::write(dir.path().join(format!("b{number}")), "include c*\n").unwrap();
+            std::fs::write(dir.path().join(format!("c{number}")), "include d\n").unwrap();
+        }
+        std::fs::write(dir.path().join("d"), "port 7001\n").unwrap();
+        assert!(read().contains("more than 1000 files"));
     }
 }

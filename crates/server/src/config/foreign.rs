@@ -12,7 +12,7 @@ pub enum ForeignDirective {
 
 use ForeignDirective::{NoEffect, Refused};
 
-/// What begins so is about replication, a cluster, modules' memory, or fragmentation, which there is none of here.
+/// What begins so is about replication, a cluster, modules' memory, or moving data against fragmentation, which is not done here.
 const PREFIXES: &[&str] =
     &["repl-", "replica-", "slave-", "cluster-", "active-defrag-", "rdma-", "dual-channel-replication-", "commandlog-"];
 
@@ -42,7 +42,6 @@ const NO_EFFECT: &[&str] = &[
     "extended-redis-compatibility",
     "hide-user-data-from-log",
     "ignore-warnings",
-    "import-mode",
     "io-threads-do-reads",
     "jemalloc-bg-thread",
     "key-load-delay",
@@ -87,7 +86,6 @@ const NO_EFFECT: &[&str] = &[
     "tls-session-cache-size",
     "tls-session-cache-timeout",
     "tls-session-caching",
-    "unixsocketgroup",
     "watchdog-period",
 ];
 
@@ -109,6 +107,8 @@ pub fn find(name: &str, value: &str) -> Option<ForeignDirective> {
         "aof-load-truncated" => {
             unless(value.eq_ignore_ascii_case("yes"), "a log that was cut off at its end is used as far as it goes")
         }
+        "import-mode" => unless(value.eq_ignore_ascii_case("no"), "keys expire, and are evicted, at any time"),
+        "unixsocketgroup" => unless(value.is_empty(), "the group of the socket is the server's; see unixsocketperm"),
         "loadmodule" => Some(Refused("there are no modules")),
         "rename-command" => Some(Refused("commands keep their names")),
         "tls-ciphers" | "tls-ciphersuites" => unless(value.is_empty(), "OpenSSL's lists of ciphers are not known"),
@@ -176,6 +176,10 @@ mod tests {
             ),
             ("aof-load-truncated", "Yes", Some(NoEffect)),
             ("aof-load-truncated", "no", Some(Refused("a log that was cut off at its end is used as far as it goes"))),
+            ("import-mode", "no", Some(NoEffect)),
+            ("import-mode", "yes", Some(Refused("keys expire, and are evicted, at any time"))),
+            ("unixsocketgroup", "", Some(NoEffect)),
+            ("unixsocketgroup", "redis", Some(Refused("the group of the socket is the server's; see unixsocketperm"))),
             ("prot", "1", None),
         ] {
             assert_eq!(find(name, value), expected, "{name} {value}");

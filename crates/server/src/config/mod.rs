@@ -56,6 +56,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What a flag sets cannot be taken.
+    #[error("--{name}: {reason}")]
+    Flag {
+        /// As it was written.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A configuration file asks for what the server does not do.
     #[error("these lines ask for what this server does not do; remove them to start without it: {}", .lines.join("; "))]
     Refused {
@@ -88,7 +96,7 @@ pub struct LazyFree {
 pub struct ConfigFile {
     /// Its path, for CONFIG REWRITE.
     pub path: Option<PathBuf>,
-    /// Its directives that change nothing here.
+    /// Its directives, and those of flags, that change nothing here.
     pub without_effect: Vec<String>,
 }
 
