@@ -48,6 +48,34 @@ def scanning(_):
     cli("debug", "populate", "1000")
     assert len(cli("--scan").split()) == 1000
     assert "Sampled 1000 keys" in cli("--bigkeys")
+    assert "Sampled 1000 keys" in cli("--memkeys")
+
+
+def hot_keys(_):
+    cli("flushall")
+    cli("config", "set", "maxmemory-policy", "allkeys-lfu")
+    cli("debug", "populate", "100")
+    cli(stdin=b"get key:7\n" * 2000)
+    told = cli("--hotkeys")
+    cli("config", "set", "maxmemory-policy", "noeviction")
+    hottest = next(line for line in told.splitlines() if line.startswith("hot key found"))
+    assert "Sampled 100 keys" in told and hottest.endswith('"key:7"'), told
+
+
+def first_commands_of_redis_insight(_):
+    """What it asks a server that is added, before it shows a key."""
+    cli("flushall")
+    cli(stdin=b"set a 1\nhset h f v\n")
+    assert cli("client", "setname", "redisinsight-browser-1") == "OK"
+    assert "redis_version:" in cli("info") and "redis_mode:standalone" in cli("info", "server")
+    assert cli("module", "list") == "" and cli("config", "get", "databases").split() == ["databases", "16"]
+    assert cli("acl", "whoami") == "default" and cli("dbsize") == "2"
+    assert int(cli("command", "count")) > 90 and "get" in cli("command").split()
+    assert cli("cluster", "info").startswith("ERR This instance has cluster support disabled")
+    assert cli("ft._list").startswith("ERR unknown command 'ft._list'")
+    assert sorted(cli("scan", "0", "match", "*", "count", "10000").split()) == ["0", "a", "h"]
+    assert cli("scan", "0", "match", "*", "count", "500", "type", "hash").split() == ["0", "h"]
+    assert cli("type", "h") == "hash" and cli("ttl", "h") == "-1" and int(cli("memory", "usage", "h", "samples", "0")) > 0
 
 
 def transaction_over_lines(_):
@@ -68,9 +96,18 @@ def benchmark(_):
         assert len(lines) > 2 and not done.stderr.strip(), done
 
 
+def benchmark_with_its_defaults(_):
+    done = subprocess.run(["redis-benchmark", "-p", str(SERVER.port), "-n", "2000", "-q"], capture_output=True, timeout=120, check=True)
+    told = done.stdout.decode()
+    for test in ("PING_MBULK", "LPOP", "SADD", "HSET", "SPOP", "ZADD", "ZPOPMIN", "LRANGE_600 (first 600 elements)", "MSET (10 keys)"):
+        assert f"{test}: " in told, f"{test}: {told}"
+    assert "requests per second" in told and "Error" not in told and not done.stderr.strip(), done
+
+
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
     with harness.scratch() as DIRECTORY, harness.Quire(OPTIONS.quire, DIRECTORY) as SERVER:
         SERVER.ready().close()
-        tests = [commands, resp3_mode, piped_input, scanning, transaction_over_lines, command_docs, benchmark]
+        tests = [commands, resp3_mode, piped_input, scanning, hot_keys, transaction_over_lines, command_docs]
+        tests += [first_commands_of_redis_insight, benchmark, benchmark_with_its_defaults]
         harness.run(tests, OPTIONS)

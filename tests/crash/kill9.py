@@ -51,24 +51,28 @@ def load(port, keys, values):
         connection.send(b"".join(request(key, values.pick()) for key in range(first, first + count)))
         for _ in range(count):
             assert connection.reply() == "OK"
-    # A hash, a list and a sorted set much larger than a page, and expiring keys that outlive the test.
+    # A hash, a list, a set, a stream and a sorted set much larger than a page, and expiring keys that outlive the test.
     for first in range(0, 20_000, 1000):
         fields = [word for n in range(first, first + 1000) for word in (f"field-{n}", values.pick()[:20])]
         connection.call("HSET", "large", *fields)
         connection.call("RPUSH", "list", *fields[1::2])
+        connection.call("SADD", "set", *fields[1::2])
+        connection.send(b"".join(harness.Raw.encode("XADD", "stream", f"{n}-1", "field", "value") for n in range(first + 1, first + 1001)))
+        for _ in range(1000):
+            connection.reply()
         connection.call("ZADD", "ranks", *[word for n in range(first, first + 1000) for word in (n * 7919 % 10_007, f"member-{n}")])
     connection.call("SET", "expiring", "later", "EX", "100000")
     connection.close()
 
 
 def update(port, keys, values, stop):
-    """Overwrites keys, sometimes with another length, deletes some and changes hash fields, elements of a list and scores, until killed."""
+    """Overwrites keys, sometimes with another length, deletes some and changes fields, elements, members, entries and scores, until killed."""
     try:
         connection = harness.Raw(port)
         dice = values.dice
         while not stop.is_set():
             batch = []
-            for _ in range(BATCH - 6):
+            for _ in range(BATCH - 9):
                 value = values.pick()
                 batch.append(request(dice.randrange(keys), value if dice.random() < 0.9 else value[: dice.randrange(len(value))]))
             batch.append(harness.Raw.encode("DEL", "key:%012d" % dice.randrange(keys)))
@@ -77,6 +81,9 @@ def update(port, keys, values, stop):
             batch.append(harness.Raw.encode("LSET", "list", dice.randrange(10_000), values.pick()[:30]))
             batch.append(harness.Raw.encode("ZADD", "ranks", dice.randrange(10_000), f"member-{dice.randrange(30_000)}"))
             batch.append(harness.Raw.encode("ZREMRANGEBYRANK", "ranks", *[dice.randrange(10_000)] * 2))
+            batch.append(harness.Raw.encode("SADD", "set", f"member-{dice.randrange(CHANGED_KEYS)}"))
+            batch.append(harness.Raw.encode("SREM", "set", f"member-{dice.randrange(CHANGED_KEYS)}"))
+            batch.append(harness.Raw.encode("XADD", "stream", "MAXLEN", "~", "20000", "*", "field", values.pick()[:30]))
             connection.send(b"".join(batch))
             for _ in range(BATCH):
                 connection.reply()

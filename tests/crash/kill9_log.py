@@ -23,6 +23,8 @@ CLIENTS = [1, 2, 5, 10, 25, 50]
 LONGEST_LOSS_S = 5.0
 # Of each client's list, the last of those that were moved to it: enough for some nodes.
 KEPT_ELEMENTS = 700
+# Of each client's stream, the last: enough for some nodes.
+KEPT_ENTRIES = 400
 # Of each client's sorted set, those with the highest scores: enough for some leaves.
 KEPT_MEMBERS = 300
 
@@ -78,6 +80,9 @@ class Writer(threading.Thread):
             ("ZADD", f"z:{key}", -1, "first"),
             ("BZPOPMIN", "none", f"z:{key}", 0),
             ("ZREMRANGEBYRANK", f"z:{key}", 0, -KEPT_MEMBERS - 1),
+            ("SADD", f"s:{key}", number, member(number)),
+            ("SREM", f"s:{key}", member(number - 1)),
+            ("XADD", f"x:{key}", "MAXLEN", KEPT_ENTRIES, f"{number}-1", "field", element(number)),
             ("INCR", f"b:{key}"),
             ("EXEC",),
         ] + [("WAITAOF", 1, 0, 0)] * waits
@@ -113,6 +118,13 @@ def compare(connection, index, least, sent, when):
     numbers = range(max(1, done - KEPT_MEMBERS + 1), done + 1)
     expected = [word for number in numbers for word in (member(number), b"%d.5" % number)]
     assert kept == expected, f"half a sorted set: {state}: {kept}"
+    kept = set(connection.call("SMEMBERS", f"s:{index}"))
+    expected = {b"%d" % number for number in range(1, done + 1)} | ({member(done)} if done else set())
+    assert kept == expected, f"half a set: {state}: {kept ^ expected}"
+    kept = connection.call("XRANGE", f"x:{index}", "-", "+")
+    numbers = range(max(1, done - KEPT_ENTRIES + 1), done + 1)
+    expected = [[b"%d-1" % number, [b"field", element(number)]] for number in numbers]
+    assert kept == expected, f"half a stream: {state}: {kept}"
     assert done <= found["l"] <= found["w"] <= done + 1 and found["w"] <= sent, f"out of order: {state}"
     # What the next round counts on.
     if found["w"] > done:

@@ -119,8 +119,8 @@ fn the_configuration_of_a_distributions_redis_starts_the_server_and_a_line_names
 #[test]
 fn the_configuration_that_debian_installs_starts_the_server_by_the_flags_of_its_unit() {
     let Ok(text) = std::fs::read("/etc/redis/redis.conf") else {
-        eprintln!("SKIPPED: /etc/redis/redis.conf is not there, or not for this user");
-        return;
+        // The package makes it readable for its own user only.
+        return quire_sys::testing::skipped_even_in_ci("/etc/redis/redis.conf is not there, or not for this user");
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("redis.conf");

@@ -12,7 +12,8 @@ pub const MAX_PACKED_FIELDS: EncodingLimit = EncodingLimit {
     min: 0,
     default: 128,
     max: i64::MAX,
-    doc: "Fields up to which a hash is stored packed; one of more than 8192 fields or 512 KiB never is.",
+    doc: "Fields up to which a hash is stored packed (Redis: 512; a packed hash is searched from its beginning); one of more than \
+          8192 fields or 512 KiB never is.",
 };
 
 /// A hash with a longer field or value becomes a table.
