@@ -22,6 +22,8 @@ MEANT = {
     "arguments of command|getkeys": "Redis does not tell them",
     "arguments of command|getkeysandflags": "Redis does not tell them",
 }
+# Commands of replication, which Quire does not have (COMPAT.md).
+LACKING = {"failover", "psync", "replconf", "restore-asking", "sync"}
 
 
 def plain(tree):
@@ -93,6 +95,8 @@ def compare(pair):
     ask = lambda side, *words: plain(pair.open[side][0].call(*words).tree)
     names = [entry[0] for entry in ask(0, "COMMAND")]
     differences, compared = [], 0
+    lacking = {entry[0].decode() for entry in ask(1, "COMMAND")} - {name.decode() for name in names} - LACKING
+    differences += [f"Quire lacks the command {name}" for name in sorted(lacking)]
     types = [markers(pair.open[side][0].call("COMMAND", "INFO", "get").tree[1][0]) for side in (0, 1)]
     if types[0] != types[1]:
         differences.append(f"types of COMMAND INFO\n    quire: {types[0]}\n    redis: {types[1]}")

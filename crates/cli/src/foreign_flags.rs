@@ -98,7 +98,11 @@ mod tests {
         check("quire serve --rdbcompression=yes x.conf", "quire serve x.conf", &["rdbcompression yes"]);
         check("quire serve --rdbcompression yes x.conf", "quire serve x.conf", &["rdbcompression yes"]);
         check("quire serve --replicaof host 1 --port 7", "quire serve --port 7", &["replicaof host 1"]);
-        check("quire serve --user a on --include x --activedefrag", "quire serve", &["user a on", "include x", "activedefrag "]);
+        check(
+            "quire serve --user a on --include x --activedefrag",
+            "quire serve",
+            &["user a on", "include x", "activedefrag "],
+        );
     }
 
     #[test]

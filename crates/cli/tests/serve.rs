@@ -138,9 +138,13 @@ fn the_configuration_that_debian_installs_starts_the_server_by_the_flags_of_its_
     }
     server.signal("TERM");
     assert!(server.ended().success());
-    let refused = run(&["serve", "--dir", path, "--port", "0", "--replicaof", "127.0.0.1", "6379", "--import-mode", "yes"]);
+    let refused =
+        run(&["serve", "--dir", path, "--port", "0", "--replicaof", "127.0.0.1", "6379", "--import-mode", "yes"]);
     let told = complaint(&refused);
-    assert!(!refused.status.success() && told.contains("--replicaof (there is no replication); --import-mode ("), "{told}");
+    assert!(
+        !refused.status.success() && told.contains("--replicaof (there is no replication); --import-mode ("),
+        "{told}"
+    );
 }
 
 #[test]

@@ -171,8 +171,10 @@ fn included_files(path: &Path, name: &[u8]) -> Result<Vec<PathBuf>, String> {
     let folder = glob::Pattern::escape(folder.to_str().ok_or_else(unreadable)?);
     let pattern = Path::new(&folder).join(pattern);
     // As the C library's: a star neither crosses folders nor finds hidden files.
-    let options = glob::MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..Default::default() };
-    let found = glob::glob_with(pattern.to_str().ok_or_else(unreadable)?, options).map_err(|error| error.to_string())?;
+    let options =
+        glob::MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..Default::default() };
+    let found =
+        glob::glob_with(pattern.to_str().ok_or_else(unreadable)?, options).map_err(|error| error.to_string())?;
     let mut files = Vec::new();
     for file in found {
         let file = file.map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use crate::table::*;
 const O_1: &str = "O(1)";
 
 const O_SORT: &str = "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).";
-const SORTS: &str = "As in Redis it is one step. Elements and weights of more than 1 GiB are refused. ALPHA compares all bytes, as in the C locale but for zero bytes. A small sorted set stays packed.";
+const SORTS: &str = "As in Redis it is one step. Elements and weights of more than 1 GiB are refused. ALPHA compares all bytes, as in the C locale but for zero bytes. A weight is looked at by itself: in Redis a number that was out of range in an earlier command can make it an error. A small sorted set stays packed.";
 
 const KEY: Arg = Arg::key("key");
 const BY: Arg = Arg::pattern("pattern").token("BY").key_spec(1).optional();
