@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use quire_lua::mlua::{IntoLuaMulti, Lua, MultiValue};
-use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptHost};
+use quire_lua::{CommandOutcome, Interpreter, Raise, Results, ScriptHost, WordList};
 
 /// Memory of the interpreter.
 const MEMORY_BYTES: usize = 16 << 20;
@@ -63,9 +63,9 @@ pub fn run(data: &[u8]) {
             Some(script) => script.as_bytes(),
             None => rest,
         };
-        let set = interpreter.set_lists(&[(c"KEYS", 0, &|_| b""), (c"ARGV", 1, &|_| rest)]);
-        if let (Ok(function), Ok(())) = (interpreter.compile("input", script), set) {
-            let _ = interpreter.run(&function, &mut NoCommands { ticks: 0 });
+        if let Ok(function) = interpreter.compile("input", script) {
+            let lists: [WordList<'_, '_>; 2] = [(c"KEYS", 0, &|_| b""), (c"ARGV", 1, &|_| rest)];
+            let _ = interpreter.run_script(&function, &lists, &mut NoCommands { ticks: 0 });
         }
         assert!(interpreter.memory_bytes() <= MEMORY_BYTES, "the interpreter takes more memory than it may");
         *place = Some(interpreter);
