@@ -305,6 +305,45 @@ fn threads_that_read_change_and_evict_see_every_page_as_it_was_left() {
 }
 
 #[test]
+fn threads_that_give_up_copies_which_others_read_lose_no_byte_and_few_bytes_are_held_twice() {
+    let (_, device) = numbered(PAGES);
+    let pool = Pool::new(PoolConfig { tier: tier(64), ..small_config(16) }).unwrap();
+    let map = plain_map(&pool, device);
+    // Some compress well, some a little, some not at all.
+    let noisy = |page: u64| {
+        let (mut bytes, mut rng) = (vec![0; PAGE], SplitMix64::new(page));
+        bytes[..PAGE * (page % 4) as usize / 3].fill_with(|| rng.next_u64() as u8);
+        bytes
+    };
+    let pages: Vec<Vec<u8>> = (0..PAGES).map(noisy).collect();
+    for (page, bytes) in (0..).map(PageNo).zip(&pages) {
+        map.overwrite(page).unwrap().copy_from_slice(bytes);
+    }
+    map.sync().unwrap();
+    std::thread::scope(|threads| {
+        for thread in 0..4u64 {
+            let (map, pool, pages) = (&map, &pool, &pages);
+            threads.spawn(move || {
+                let mut rng = SplitMix64::new(thread);
+                for step in 0..3000u64 {
+                    let page = rng.next_u64() % PAGES;
+                    assert!(map.read(PageNo(page)).unwrap()[..] == pages[page as usize][..], "page {page}");
+                    if step % 41 == thread {
+                        pool.evict(8);
+                    }
+                    if step % 97 == thread {
+                        let tier = pool.tier_stats();
+                        assert!(tier.promoted_bytes <= tier.capacity_bytes / 64, "{tier:?}");
+                    }
+                }
+            });
+        }
+    });
+    let paths = pool.stats().paths;
+    assert!(paths.read_tier > 0 && paths.evict_clean > 0, "{paths:?}");
+}
+
+#[test]
 fn what_is_discarded_comes_from_the_file_whatever_the_tier_had_of_it() {
     let (memory, device) = numbered(PAGES);
     let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(128) }).unwrap();

@@ -122,16 +122,19 @@ impl EntryIndex {
         self.ways(hash).iter_mut().find(|entry| entry.generation != 0 && entry.fingerprint == fingerprint)
     }
 
-    /// Forgets the entry of the key with this hash.
-    pub(super) fn remove(&mut self, hash: u64) {
-        if let Some(entry) = self.find(hash) {
-            *entry = IndexEntry::default();
-        }
+    /// Takes the entry of the key with this hash out.
+    pub(super) fn remove(&mut self, hash: u64) -> Option<IndexEntry> {
+        self.find(hash).map(std::mem::take)
     }
 
-    /// Enters `entry`, in place of one of the same key, of an empty one, or of the one with the greatest `age`. (`age` of an entry
-    /// whose segment was emptied is the greatest there is.)
-    pub(super) fn insert(&mut self, hash: u64, entry: IndexEntry, age: impl Fn(&IndexEntry) -> u64) {
+    /// Enters `entry`, in place of one of the same key, of an empty one, or of the one with the greatest `age`, and returns that one. (`age` of
+    /// an entry whose segment was emptied is the greatest there is.)
+    pub(super) fn insert(
+        &mut self,
+        hash: u64,
+        entry: IndexEntry,
+        age: impl Fn(&IndexEntry) -> u64,
+    ) -> Option<IndexEntry> {
         let rank = |old: &IndexEntry| {
             if old.generation != 0 && old.fingerprint == entry.fingerprint {
                 (2, 0)
@@ -141,9 +144,8 @@ impl EntryIndex {
                 (0, age(old))
             }
         };
-        if let Some(way) = self.ways(hash).iter_mut().max_by_key(|way| rank(way)) {
-            *way = entry;
-        }
+        let way = self.ways(hash).iter_mut().max_by_key(|way| rank(way))?;
+        Some(std::mem::replace(way, entry)).filter(|old| old.generation != 0)
     }
 
     /// Places for entries, empty ones included.
@@ -170,14 +172,14 @@ mod tests {
     fn a_key_has_one_entry_and_a_full_bucket_loses_its_oldest() {
         let mut index = EntryIndex::new(WAYS).unwrap();
         let age = |entry: &IndexEntry| u64::from(100 - entry.version);
-        (0..WAYS as u64).for_each(|key| index.insert(key, entry(key, key as u32), age));
-        index.insert(3, entry(3, 50), age);
+        assert!((0..WAYS as u64).all(|key| index.insert(key, entry(key, key as u32), age).is_none()));
+        assert_eq!(index.insert(3, entry(3, 50), age), Some(entry(3, 3)));
         assert_eq!(index.iter(0..usize::MAX).count(), WAYS);
         assert_eq!(index.find(3).unwrap().version, 50);
-        index.insert(77, entry(77, 60), age);
+        assert_eq!(index.insert(77, entry(77, 60), age), Some(entry(0, 0)));
         assert!(index.find(0).is_none() && index.find(77).is_some(), "key 0 was the oldest");
-        index.remove(77);
-        assert!(index.find(77).is_none());
+        assert_eq!(index.remove(77), Some(entry(77, 60)));
+        assert!(index.find(77).is_none() && index.remove(77).is_none());
         assert_eq!(index.iter(0..usize::MAX).count(), WAYS - 1);
         let parts = (0..WAYS).step_by(3).map(|start| index.iter(start..start + 3).count());
         assert_eq!(parts.sum::<usize>(), WAYS - 1);

@@ -7,9 +7,11 @@
 
 mod admission;
 mod codec;
+mod holes;
 mod index;
 mod key;
 mod memory;
+mod ring;
 mod shard;
 mod sizer;
 mod sizing;
@@ -82,9 +84,10 @@ pub struct TierStats {
     pub raw_entries: u64,
     /// Bytes of these pages as they are stored.
     pub stored_bytes: u64,
-    /// Pages of these that are in the first tier, too, since they were promoted: a second copy until their segment is emptied.
+    /// Pages of these that are in the first tier, too, since they were promoted: a second copy, so that a page that leaves unchanged need not be
+    /// compressed again.
     pub promoted_entries: u64,
-    /// Bytes of these second copies.
+    /// Bytes of these second copies: at most one part in 64 of `limit_bytes`.
     pub promoted_bytes: u64,
 }
 
