@@ -121,6 +121,8 @@ pub struct StoreSpec {
     pub values: ValueKind,
     /// How the second tier, or RocksDB, compresses.
     pub compression: TierCodec,
+    /// Whether every record is read once before anything else.
+    pub reads_all: bool,
     /// Operations that fill the caches.
     pub warm_ops: u64,
 }

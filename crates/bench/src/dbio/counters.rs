@@ -18,6 +18,8 @@ const ASKED: &str = "read_direct";
 const DISK_BYTES: &str = "disk_read_bytes";
 const CACHED_TWICE: &str = "cached_twice_bytes";
 const TIER_TWICE: &str = "tier_twice_bytes";
+/// Part of the records that were read before anything was measured, where all were to be.
+pub const READ_BEFORE: &str = "read_before_share";
 
 /// What has been counted so far.
 pub fn counted(pool: &Pool) -> Counters {
@@ -100,6 +102,11 @@ pub fn second_hit_ratio(stats: &PhaseStats) -> f64 {
 /// Pages read from the disk.
 pub fn disk_reads(stats: &PhaseStats) -> f64 {
     counter(stats, DISK_BYTES) / PAGE_BYTES as f64
+}
+
+/// Part of the records that were read before anything was measured; NaN where none were.
+pub fn read_before(stats: &PhaseStats) -> f64 {
+    counter(stats, READ_BEFORE)
 }
 
 /// Bytes held by the pool and by the page cache, and by the pool and its second tier.

@@ -13,6 +13,7 @@ mod charts;
 mod comparison;
 mod counters;
 mod figures;
+mod full_read;
 mod page_cache_tier;
 mod peer_stores;
 mod results;
@@ -81,7 +82,8 @@ pub struct DbioArgs {
     /// Seconds that each load lasts [default: 4, quick: 0.15]
     #[arg(long)]
     seconds: Option<u64>,
-    /// Operations before the first load, by 32 clients, that fill the caches, for each record of the data [default: 2, quick: 1]
+    /// Operations before the first load, by 32 clients, that fill the caches, for each record of the data [default: 2, quick: 1]. Before these
+    /// every record is read once where the data is half of the memory or less
     #[arg(long, value_name = "FACTOR")]
     warm_operations: Option<f64>,
     #[command(flatten)]

@@ -234,6 +234,7 @@ mod tests {
                 records: 3000,
                 values: ValueKind::Half,
                 compression: TierCodec::Lz4,
+                reads_all: true,
                 warm_ops: 1000,
             };
             let spec = TrialSpec {

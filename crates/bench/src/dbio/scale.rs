@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::DbioArgs;
 use super::candidate::{Candidate, TierCodec};
+use super::full_read;
 use super::sqlite_spec::SqliteCandidate;
 use super::values::ValueKind;
 use crate::fastmap::kv::VALUE_BYTES;
@@ -123,9 +124,14 @@ impl DbioScale {
         nearest.unwrap_or(GOAL_DATA)
     }
 
+    /// Whether a pool alone may hold data of `data` times the memory: every record of it is read once before anything is measured.
+    pub fn is_small(&self, data: f64) -> bool {
+        data <= SMALL_DATA
+    }
+
     /// The sizes of the pool that data of `data` times the memory is tried with.
     pub fn pools_for(&self, data: f64) -> &[u64] {
-        let is_other = data <= SMALL_DATA && !self.small_data_pools.is_empty();
+        let is_other = self.is_small(data) && !self.small_data_pools.is_empty();
         if is_other { &self.small_data_pools } else { &self.pools }
     }
 
@@ -178,7 +184,7 @@ impl DbioScale {
 
     /// Data that a pool alone may hold, if there is any in this run.
     pub fn small_data(&self) -> Option<f64> {
-        self.data.iter().copied().filter(|data| *data <= SMALL_DATA).min_by(f64::total_cmp)
+        self.data.iter().copied().filter(|data| self.is_small(*data)).min_by(f64::total_cmp)
     }
 
     /// Facts for the report.
@@ -196,6 +202,8 @@ impl DbioScale {
         add("zipf", json!(0.99));
         add("load_ms", json!(self.run_ms));
         add("warm_operations_per_record", json!(self.warm_ops_per_record));
+        add("small_data_is_read_before", json!(self.small_data().is_some()));
+        add("small_data_read_most_s", json!(full_read::MOST_TIME.as_secs()));
         add("rounds", json!(self.rounds));
         facts
     }

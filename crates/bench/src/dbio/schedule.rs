@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::Context;
 use quire_rng::mix;
 
-use super::CHILD;
 use super::candidate::{Candidate, StoreSpec};
 use super::peer_stores::PeerStore;
 use super::results::{BoundResult, ResultCell, TrialResult, TrialResults};
 use super::scale::DbioScale;
 use super::store_file::fill;
 use super::trial_spec::{TrialSpec, TrialWork};
+use super::{CHILD, full_read};
 use crate::fastmap::kv::tree::TreeLayout;
 use crate::fastmap::runner::{ChildSpec, TrialOutcome, TrialRunner};
 use crate::fastmap::testbed::{DeviceKind, Testbed};
@@ -155,6 +155,7 @@ impl Schedule<'_> {
             records: self.scale.records(data),
             values: self.scale.values,
             compression: self.scale.compression,
+            reads_all: self.scale.is_small(data),
             warm_ops: self.scale.warm_ops(data),
         };
         let outcome = self.run(&TrialSpec { work: TrialWork::Store(store), ..plain.clone() })?;
@@ -181,13 +182,17 @@ impl Schedule<'_> {
             TrialWork::Store(store) => store.warm_ops,
             TrialWork::Sqlite(sqlite) => sqlite.warm_transactions * 10,
         };
+        let full_read = match &spec.work {
+            TrialWork::Store(store) if store.reads_all => full_read::MOST_TIME,
+            _ => Duration::ZERO,
+        };
         let warm_ops = u32::try_from(warm_ops).unwrap_or(u32::MAX);
         self.runner.run_child(&ChildSpec {
             name: CHILD,
             line: &serde_json::to_string(spec)?,
             environment,
             limit_bytes: spec.limit_bytes,
-            time_limit: GRACE + Duration::from_millis(loads) + 2 * WARM_OP * warm_ops,
+            time_limit: GRACE + full_read + Duration::from_millis(loads) + 2 * WARM_OP * warm_ops,
         })
     }
 }

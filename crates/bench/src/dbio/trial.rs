@@ -14,7 +14,7 @@ use quire_sys::buffer::Buffer;
 
 use super::candidate::{Candidate, OpenStore, StoreSpec, StoreWorkload, open_pages};
 use super::trial_spec::{TrialSpec, TrialWork};
-use super::{counters, peer_stores, tpcc};
+use super::{counters, full_read, peer_stores, tpcc};
 use crate::fastmap::kv::store::KvStore;
 use crate::fastmap::kv::tree::Tree;
 use crate::fastmap::kv::ycsb::{self, Ycsb, YcsbWorkload};
@@ -103,6 +103,11 @@ impl StoreWorkload for Loads<'_> {
             let seed = load_seed(spec.seed, number, threads);
             Ycsb { records: store.records, threads, run_ms: spec.run_ms, seed }
         };
+        let mut read_before = None;
+        if store.reads_all {
+            let read = full_read::read_all(open.store, store.records, full_read::MOST_TIME)?;
+            read_before = Some(read as f64 / store.records as f64);
+        }
         let mut phases = Vec::new();
         for (number, load) in LOADS.into_iter().enumerate() {
             // The second load finds the caches full, and has to make its own pages dirty.
@@ -115,6 +120,7 @@ impl StoreWorkload for Loads<'_> {
                 let mut stats = ycsb::run_on_filled(open.store, &ycsb, &values, load, (&spec.testbed, open.counters))?;
                 stats.name = phase_name(load, clients);
                 stats.counters.extend((open.gauges)());
+                stats.counters.extend(read_before.map(|share| (counters::READ_BEFORE.to_owned(), share)));
                 phases.push(stats);
             }
         }
@@ -168,19 +174,20 @@ mod tests {
 
     const LIMIT_BYTES: u64 = 96 << 20;
 
-    /// A trial of `candidate` on a store of 16 MiB, with a pool of a quarter of it.
-    fn trial(candidate: Candidate) -> Vec<PhaseStats> {
+    /// A trial of `candidate` on a store of 16 MiB, with a pool of a quarter of it, or of twice as much where everything is read before.
+    fn trial(candidate: Candidate, reads_all: bool) -> Vec<PhaseStats> {
         let dir = tempfile::tempdir_in(".").unwrap();
         let (testbed, layout) = fill(&dir.path().join("store"), 16_000, ValueKind::Printable, 4 << 20).unwrap();
         testbed.drop_cache().unwrap();
         let store = StoreSpec {
             candidate,
-            pool_bytes: 4 << 20,
+            pool_bytes: if reads_all { 32 << 20 } else { 4 << 20 },
             layout: Some(layout),
             records: 16_000,
             values: ValueKind::Printable,
             compression: TierCodec::Zstd,
-            warm_ops: 4000,
+            reads_all,
+            warm_ops: if reads_all { 0 } else { 4000 },
         };
         let spec = TrialSpec {
             testbed,
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn every_candidate_has_every_load_and_its_own_way_to_pages() {
         for candidate in Candidate::SWEPT.into_iter().chain([Candidate::PageCacheTier, Candidate::AutoSplit]) {
-            let phases = trial(candidate);
+            let phases = trial(candidate, false);
             let names: Vec<&str> = phases.iter().map(|stats| stats.name.as_str()).collect();
             assert_eq!(names, ["b_c1", "b_c3", "a_c1", "a_c3"]);
             assert!(phases.iter().all(|stats| stats.ops > 0), "{candidate:?}");
@@ -214,6 +221,15 @@ mod tests {
                 assert!(is_dirty || (*twice > 0.0) == (candidate == Candidate::Buffered), "{candidate:?}: {twice}");
             }
             assert!(counters::pool_hit_ratio(&phases[0]) < 1.0);
+        }
+    }
+
+    #[test]
+    fn data_that_was_read_before_is_in_the_pool_of_every_candidate_when_the_first_load_begins() {
+        for candidate in Candidate::SWEPT.into_iter().chain([Candidate::PageCacheTier]) {
+            let phases = trial(candidate, true);
+            assert!(phases.iter().all(|stats| counters::read_before(stats) == 1.0), "{candidate:?}");
+            assert!(phases.iter().all(|stats| counters::pool_hit_ratio(stats) == 1.0), "{candidate:?}");
         }
     }
 
