@@ -7,8 +7,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quire_arena::Arena;
+
 use crate::db::DbId;
-use crate::keyspace::{Keyspace, MemberHasher};
+use crate::keyspace::MemberHasher;
+use crate::keyspace::root::DbRoot;
 use crate::table::{Hash, beyond};
 
 /// Cache lines of an entry that a prefetch starts.
@@ -31,7 +34,7 @@ impl KeyPlace {
     }
 }
 
-/// A key whose bucket was asked for, from [`Keyspace::prefetch`].
+/// A key whose bucket was asked for, from [`Keyspace::prefetch`](crate::keyspace::Keyspace::prefetch).
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetched {
     /// The number of the keyspace.
@@ -57,8 +60,9 @@ impl KeyHasher {
         KeyHasher { members, number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), expected: None }
     }
 
+    /// The hash of a key that a command names.
     #[inline]
-    fn hash(&self, key: &[u8]) -> Hash {
+    pub(super) fn hash(&self, key: &[u8]) -> Hash {
         match self.expected {
             Some((place, hash)) if place == KeyPlace::of(key) => {
                 debug_assert_eq!(hash, self.members.hash(key), "the key of a command has changed while it runs");
@@ -67,44 +71,35 @@ impl KeyHasher {
             _ => self.members.hash(key),
         }
     }
+
+    /// Starts loading the bucket of a key.
+    #[inline]
+    pub(super) fn prefetch(&self, arena: &Arena, dbs: &[DbRoot], db: DbId, key: &[u8]) -> Prefetched {
+        let hash = self.members.hash(key);
+        if let Some(roots) = dbs.get(db.0 as usize) {
+            roots.keys.prefetch(arena, hash);
+        }
+        Prefetched { keyspace: self.number, db, place: KeyPlace::of(key), hash }
+    }
+
+    /// As [`Keyspace::expect_key`](crate::keyspace::Keyspace::expect_key).
+    #[inline]
+    pub(super) fn expect(&mut self, token: Option<&Prefetched>) {
+        let own = token.filter(|token| token.keyspace == self.number);
+        self.expected = own.map(|token| (token.place, token.hash));
+    }
 }
 
-impl Keyspace {
-    /// Starts loading the bucket of a key. For a batch of commands: first this for every key, then
-    /// [`Keyspace::prefetch_entry`] for each, then the commands, each within two calls of [`Keyspace::expect_key`].
+impl Prefetched {
+    /// Starts loading the entry, once its bucket was asked for.
     #[inline]
-    pub fn prefetch(&self, db: DbId, key: &[u8]) -> Prefetched {
-        let hash = self.hash(key);
-        if let Some(roots) = self.dbs.get(db.0 as usize) {
-            roots.keys.prefetch(&self.heap.arena, hash);
-        }
-        Prefetched { keyspace: self.hasher.number, db, place: KeyPlace::of(key), hash }
-    }
-
-    /// Starts loading the entry of a key whose bucket has been asked for.
-    #[inline]
-    pub fn prefetch_entry(&self, token: &Prefetched) {
-        let Some(roots) = self.dbs.get(token.db.0 as usize) else { return };
-        if let Some(entry) = roots.keys.guess(&self.heap.arena, token.hash) {
+    pub(super) fn prefetch_entry(&self, arena: &Arena, dbs: &[DbRoot]) {
+        let Some(roots) = dbs.get(self.db.0 as usize) else { return };
+        if let Some(entry) = roots.keys.guess(arena, self.hash) {
             for line in 0..PREFETCH_LINES {
-                self.heap.arena.prefetch(beyond(entry, line * 64));
+                arena.prefetch(beyond(entry, line * 64));
             }
         }
-    }
-
-    /// Says which key the next command is about, of those that were prefetched: its bytes must lie where they lay then, and stay, until this
-    /// is called again. With `None` nothing is known of any key; so it has to be before those bytes change. Nor is it of one that another
-    /// keyspace has prefetched.
-    #[inline]
-    pub fn expect_key(&mut self, token: Option<&Prefetched>) {
-        let own = token.filter(|token| token.keyspace == self.hasher.number);
-        self.hasher.expected = own.map(|token| (token.place, token.hash));
-    }
-
-    /// The hash of a key that a command names.
-    #[inline]
-    pub(crate) fn key_hash(&self, key: &[u8]) -> Hash {
-        self.hasher.hash(key)
     }
 }
 

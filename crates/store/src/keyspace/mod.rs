@@ -216,6 +216,31 @@ impl Keyspace {
         self.hasher.members
     }
 
+    /// Starts loading the bucket of a key. For a batch of commands: first this for every key, then [`Keyspace::prefetch_entry`] for each, then the
+    /// commands, each within two calls of [`Keyspace::expect_key`].
+    #[inline]
+    pub fn prefetch(&self, db: DbId, key: &[u8]) -> Prefetched {
+        self.hasher.prefetch(&self.heap.arena, &self.dbs[..], db, key)
+    }
+
+    /// Starts loading the entry of a key whose bucket has been asked for.
+    #[inline]
+    pub fn prefetch_entry(&self, token: &Prefetched) {
+        token.prefetch_entry(&self.heap.arena, &self.dbs[..]);
+    }
+
+    /// Says which key the next command is about: its bytes must lie where they lay when it was prefetched, and stay, until this is called again.
+    /// With `None` nothing is known of any key; so it has to be before those bytes change. Nor is it of one that another keyspace has prefetched.
+    #[inline]
+    pub fn expect_key(&mut self, token: Option<&Prefetched>) {
+        self.hasher.expect(token);
+    }
+
+    #[inline]
+    pub(crate) fn key_hash(&self, key: &[u8]) -> Hash {
+        self.hasher.hash(key)
+    }
+
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> Hash {
         self.hasher.members.hash(bytes)

@@ -15,7 +15,6 @@ mod order;
 mod packed;
 mod path;
 mod scored;
-mod scores;
 mod store;
 mod tree;
 mod view;

@@ -29,8 +29,7 @@ use crate::table::bucket::Tag;
 use crate::table::{Hash, TableHead};
 
 use super::members::{self, NODE};
-use super::order::Cut;
-use super::scores::count_below;
+use super::order::{Cut, count_below};
 
 /// Slots of leaves. Only a leaf that is the whole tree has fewer than the last of these.
 pub(super) const LEAF_SLOTS: [usize; 4] = [8, 20, 44, 84];
