@@ -82,7 +82,7 @@ def what_the_pool_evicts_comes_from_the_second_tier(options):
         use_tier(connection, dice)
         after = stats(connection)
         assert after["evict_clean"] > 0 and after["tier_held_bytes"] > 0, after
-        # What came back from the tier is in the pool, and its copy is in the tier still.
+        # What came back from the tier is in the pool, and a few copies are in the tier still.
         assert 0 < after["tier_twice_bytes"] <= after["tier_held_bytes"], after
         assert after["pool_resident_bytes"] <= 2 * MIB, after
         assert pragma(connection, "quire_tier_bytes", "off") == 0
