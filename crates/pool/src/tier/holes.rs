@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::ring::GRANULE_BYTES;
-
+/// Stored bytes begin at multiples of this.
+pub(super) const GRANULE_BYTES: usize = 16;
 /// Holes that are remembered of a segment: as many as a segment of 256 KiB has pages that don't compress.
 const MOST_HOLES: usize = 64;
 

@@ -9,12 +9,10 @@ use std::ops::Range;
 
 use quire_sys::mem::MemError;
 
-use super::holes::SegmentHoles;
+use super::holes::{GRANULE_BYTES, SegmentHoles};
 use super::index::next_generation;
 use super::memory::{ShardMemory, ShardResidency};
 
-/// Stored bytes begin at multiples of this.
-pub(super) const GRANULE_BYTES: usize = 16;
 /// Bytes that a ring's granules can reach.
 pub(super) const MOST_RING_BYTES: usize = GRANULE_BYTES << 32;
 /// A segment is filled again if one part in so many of it is holes: then freeing it anew is little beside the pages that it takes.

@@ -12,10 +12,11 @@ use quire_sys::mem::MemError;
 
 use super::TierStats;
 use super::codec::PageDecoder;
+use super::holes::GRANULE_BYTES;
 use super::index::{EntryIndex, IndexEntry};
 use super::key::PageKey;
 use super::memory::{ShardMemory, ShardResidency};
-use super::ring::{GRANULE_BYTES, MOST_RING_BYTES, SegmentRing};
+use super::ring::{MOST_RING_BYTES, SegmentRing};
 
 /// The ends of a shard that hits are counted at: one part in so many of its segments.
 const BORDER_PART: usize = 4;
