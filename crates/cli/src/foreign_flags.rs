@@ -22,6 +22,9 @@ const SEVERAL_VALUES: &[&str] = &[
     "user",
 ];
 
+/// Those whose values are numbers.
+const SEVERAL_NUMBERS: &[&str] = &["latency-tracking-info-percentiles", "oom-score-adj-values"];
+
 /// Takes such flags out of the words of a command that serves.
 pub fn take(words: Vec<OsString>) -> (Vec<OsString>, Vec<ForeignFlag>) {
     let mut foreign = Vec::new();
@@ -45,7 +48,7 @@ pub fn take(words: Vec<OsString>) -> (Vec<OsString>, Vec<ForeignFlag>) {
             let is_whole = value.is_some();
             let mut values = Vec::from_iter(value);
             let most = if SEVERAL_VALUES.contains(&&*name) { usize::MAX } else { 1 };
-            while !is_whole && values.len() < most && words.peek().is_some_and(|word| parts(word).is_none()) {
+            while !is_whole && values.len() < most && words.peek().is_some_and(|word| may_be_value(&name, word)) {
                 values.extend(words.next().map(OsString::into_vec));
             }
             foreign.push((name, values));
@@ -67,6 +70,13 @@ fn parts(word: &OsStr) -> Option<(String, Option<Vec<u8>>)> {
         None => (text, None),
     };
     Some((String::from_utf8_lossy(name).to_ascii_lowercase(), value))
+}
+
+/// Whether a word may be a value of a flag. What is rather the configuration file's name is none: the server would start without its lines.
+fn may_be_value(name: &str, word: &OsStr) -> bool {
+    let is_number = || word.to_str().is_some_and(|word| word.parse::<f64>().is_ok());
+    let is_file = || name != "include" && word.as_bytes().ends_with(b".conf");
+    parts(word).is_none() && !is_file() && (!SEVERAL_NUMBERS.contains(&name) || is_number())
 }
 
 fn is_foreign(name: &str, value: &[u8]) -> bool {
@@ -103,6 +113,24 @@ mod tests {
             "quire serve",
             &["user a on", "include x", "activedefrag "],
         );
+    }
+
+    #[test]
+    fn the_configuration_file_is_no_value_of_the_flag_before_it() {
+        for (flag, taken) in [
+            ("--oom-score-adj-values 0 200 800", "oom-score-adj-values 0 200 800"),
+            ("--latency-tracking-info-percentiles 50 99.9", "latency-tracking-info-percentiles 50 99.9"),
+            ("--activedefrag", "activedefrag "),
+            ("--rdbcompression no", "rdbcompression no"),
+        ] {
+            check(&format!("quire serve {flag} x.conf"), "quire serve x.conf", &[taken]);
+        }
+        check(
+            "quire serve --oom-score-adj-values 0 200 800 /etc/quire",
+            "quire serve /etc/quire",
+            &["oom-score-adj-values 0 200 800"],
+        );
+        check("quire serve --include x.conf", "quire serve", &["include x.conf"]);
     }
 
     #[test]

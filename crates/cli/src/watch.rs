@@ -88,10 +88,11 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if info.is_saving() {
         let began = info;
         let info = until_idle(&mut peer, &SaveBar::new()?)?;
-        if has_failed(&info) || ended(&info) != ended(&began) {
+        if ended(&info) != ended(&began) {
             return tell(&info);
         }
-        quire_sys::outln!("the save was cancelled; before it, {}", outcome(&info))?;
+        let how = if has_failed(&info) { "failed or was cancelled, as did the one before" } else { "was cancelled" };
+        quire_sys::outln!("the save {how}; {}", outcome(&info))?;
         return Ok(ExitCode::FAILURE);
     }
     if ended(&info) != ended(&before) {
@@ -141,7 +142,7 @@ mod tests {
         let bar = SaveBar::new().unwrap();
         bar.show(&info("6"));
         assert_eq!((bar.0.length(), bar.0.position()), (Some(9), 3));
-        assert_eq!(bar.0.message(), "12 KiB written, 4 KiB/s, 6 s left");
+        assert_eq!(bar.0.message(), "12 KiB written, 4 KiB/s, 6.00 s left");
         bar.show(&info("-1"));
         assert_eq!(bar.0.message(), "12 KiB written, 4 KiB/s, time left not known yet");
     }

@@ -180,8 +180,11 @@ fn check_image(config: &Config, base: BaseImage, directory: &dyn Directory) -> R
         let (file, image) = (directory.path_of(&damaged.name), config.image_path().display().to_string());
         return Err(ReplayError::NoImage { file, image });
     }
-    for segment in &survey.segments {
-        remove_then_free(directory, &segment.name).map_err(LogError::from)?;
+    let names: Vec<String> = survey.segments.iter().map(|segment| segment.name.clone()).collect();
+    // The survey has the files open. The last descriptor of each must be that of the thread that frees.
+    drop(survey);
+    for name in &names {
+        remove_then_free(directory, name).map_err(LogError::from)?;
     }
     Ok(())
 }

@@ -86,7 +86,8 @@ pub fn is_secret(command: &str, args: Args<'_>, index: usize) -> bool {
         // The name of a user, too, as in Redis.
         "acl|setuser" | "acl|deluser" | "acl|getuser" => index > 1,
         "hello" => (1..=2).any(|back| index > back && args.is(index - back, "AUTH")),
-        "config|set" => index > 2 && index % 2 == 1 && is_secret_directive(args, index - 1),
+        // Where a value is missing the places of names are not known.
+        "config|set" => index > 2 && (index % 2 == 1 || args.len() % 2 == 1) && is_secret_directive(args, index - 1),
         "migrate" => is_login_of_target(args, index),
         _ => false,
     }
@@ -178,6 +179,8 @@ mod tests {
             assert_eq!(logged("config|set", &set), set.replace("secret", "(redacted)"));
         }
         // A value that is the name of such a directive makes no secret of the name behind it.
+        let set = "CONFIG SET timeout requirepass secret";
+        assert_eq!(logged("config|set", set), "CONFIG SET timeout requirepass (redacted)");
         let set = "CONFIG SET logfile masterauth port 1";
         assert_eq!(logged("config|set", set), set);
         let set = "ACL SETUSER a >secret";

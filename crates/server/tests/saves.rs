@@ -4,7 +4,10 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 
-use common::{Client, Value, eventually, request, start, start_in};
+use std::sync::Arc;
+
+use common::{Client, Value, eventually, request, start, start_in, start_restoring};
+use quire_device::{DeviceOperation, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, errno};
 use quire_sys::io_priority::IoPriority;
 use quire_sys::thread::ThreadId;
 
@@ -140,6 +143,38 @@ fn a_failed_save_is_told_and_stops_writes_if_there_are_rules() {
 }
 
 #[test]
+fn a_save_whose_flush_fails_is_told_and_lastsave_stands_still() {
+    for operation in [DeviceOperation::Flush, DeviceOperation::SyncDirectory] {
+        for incremental in ["no", "yes"] {
+            let dir = tempfile::tempdir().unwrap();
+            let images = Arc::new(FaultInjector::new(Arc::new(DiskDirectory::new(dir.path())), Vec::new()));
+            let server = start_restoring(dir.path(), &[("checkpoint-incremental", incremental)], images.clone());
+            let mut client = server.client();
+            client.text("DEBUG POPULATE 5000 k 200");
+            assert_eq!(client.text("SAVE"), "OK");
+            let (saved, saves) = (client.call("LASTSAVE").int(), client.info("rdb_saves"));
+            client.text("SET k:1 changed");
+            eventually("another second begins", || unix_s(&mut client) > saved);
+            images.set_rules(vec![(FaultTrigger::From(operation, 0), InjectedFault::Error(errno::EIO))]);
+            let reply = client.text("SAVE");
+            assert!(reply.starts_with("ERR "), "{operation:?} {incremental}: {reply}");
+            client.text("BGSAVE");
+            wait_saved(&mut client);
+            assert_eq!(client.info("rdb_last_bgsave_status"), "err", "{operation:?} {incremental}");
+            assert_ne!(client.info("rdb_last_bgsave_error"), "");
+            assert_eq!((client.call("LASTSAVE").int(), client.info("rdb_saves")), (saved, saves), "{operation:?}");
+            assert!(images.struck() >= 2);
+            images.set_rules(Vec::new());
+            assert_eq!(client.text("SAVE"), "OK");
+            assert!(client.call("LASTSAVE").int() > saved);
+            let digest = client.text("DEBUG DIGEST");
+            drop(server);
+            assert_eq!(start_in(dir.path(), &[]).client().text("DEBUG DIGEST"), digest, "{operation:?} {incremental}");
+        }
+    }
+}
+
+#[test]
 fn shutdown_has_its_variants() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = start_in(dir.path(), &[]);
@@ -181,6 +216,7 @@ fn nothing_is_acknowledged_that_the_last_image_lacks() {
     let acknowledged: Vec<i64> =
         clients.iter_mut().map(|client| std::iter::from_fn(|| client.try_reply()).count() as i64).collect();
     assert!(server.ended());
+    assert!(acknowledged[..3].iter().sum::<i64>() > 0, "what came before SHUTDOWN was done: {acknowledged:?}");
     let server = start_in(dir.path(), &[]);
     let mut client = server.client();
     for (number, count) in acknowledged.iter().enumerate() {

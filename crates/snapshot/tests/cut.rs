@@ -156,13 +156,12 @@ fn an_abandoned_snapshot_frees_a_waiting_writer() {
     assert!(matches!(writer.barrier.cut(PAGES as u32), Err(SnapshotError::Busy)));
     let dropped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&dropped);
+    let state = format!("/proc/self/task/{}/stat", quire_sys::thread::current().raw());
     let dropper = std::thread::spawn(move || {
-        // The first write has taken the only buffer.
-        while !snapshot.pressure() {
+        // The first write takes the only buffer; the second one sleeps until there is another.
+        while !snapshot.pressure() || !std::fs::read_to_string(&state).unwrap().contains(") S ") {
             std::thread::yield_now();
         }
-        // Long enough for a second write that does not wait.
-        std::thread::sleep(std::time::Duration::from_millis(20));
         flag.store(true, Ordering::SeqCst);
         drop(snapshot);
     });
@@ -172,8 +171,9 @@ fn an_abandoned_snapshot_frees_a_waiting_writer() {
     assert!(dropped.load(Ordering::SeqCst), "the second write had to wait for a buffer");
     dropper.join().unwrap();
     assert!(writer.barrier.try_finish());
-    // None, if the writer came to its second write only when the snapshot was gone.
-    assert!(writer.barrier.stats().budget_waits <= 1);
+    let stats = writer.barrier.stats();
+    assert_eq!((stats.budget_waits, stats.waits), (1, 1));
+    assert!(stats.wait_longest_ns > 0 && stats.wait_longest_ns == stats.wait_total_ns, "{stats:?}");
 }
 
 #[test]

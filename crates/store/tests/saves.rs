@@ -122,6 +122,42 @@ fn a_save_waits_until_what_is_mapped_was_verified() {
 }
 
 #[test]
+fn updates_of_large_values_within_the_budget_wait_for_no_save() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = IoGate::default();
+    let place = ImageLocation::within(gate.before_all(Arc::new(DiskDirectory::new(dir.path()))), FILE);
+    let mut store = Store::create(config()).unwrap();
+    for number in 0..20_000 {
+        hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+    }
+    string::set(&mut store, DB, b"string", &vec![b'x'; 16 << 20], ExpiryChange::Clear).unwrap();
+    let digest = store.digest().unwrap();
+    gate.close();
+    store.begin_save(&place).unwrap();
+    // No write of the save ends until the gate is opened: an update that waited for one would wait until the watch gives up.
+    let (done, is_done) = std::sync::mpsc::channel();
+    let watched = gate.clone();
+    let watch = std::thread::spawn(move || {
+        let in_time = is_done.recv_timeout(Duration::from_secs(60)).is_ok();
+        watched.open();
+        in_time
+    });
+    for number in 0..40u64 {
+        hash::set(&mut store, DB, b"hash", format!("field:{}", number * 499).as_bytes(), b"other").unwrap();
+        string::set_range(&mut store, DB, b"string", number * 400_000, b"other").unwrap();
+    }
+    let stats = store.save_stats();
+    done.send(()).unwrap();
+    assert!(watch.join().unwrap(), "an update waited for a write of the save: {stats:?}");
+    assert!(stats.preimage_bytes_peak > 0, "pages were kept as they were at the cut: {stats:?}");
+    wait(&mut store).unwrap();
+    assert_ne!(store.digest().unwrap(), digest);
+    for mode in MODES {
+        assert_eq!(reopened(&ImageLocation::new(dir.path(), FILE), mode).digest().unwrap(), digest, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_damaged_image_is_not_replaced_by_a_save_during_its_restore() {
     let dir = tempfile::tempdir().unwrap();
     let place = ImageLocation::new(dir.path(), FILE);

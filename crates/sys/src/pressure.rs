@@ -151,6 +151,10 @@ fn group_place(text: &[u8]) -> (&[u8], bool) {
 /// In a container the path may be the host's, while the mount shows the group itself as its root. Groups that the mount doesn't show are
 /// passed over, so the root is what is looked at last in either case.
 fn tightest(root: &[u8], place: &[u8], files: &GroupFiles) -> Option<(u64, u64)> {
+    if place.split(|&byte| byte == b'/').any(|part| part == b"..") {
+        // A place outside what this process may see: no group on such a way is known to be one above it.
+        return None;
+    }
     let mut place = place.strip_suffix(b"/").unwrap_or(place);
     let mut found: Option<(u64, u64)> = None;
     let mut is_own = true;

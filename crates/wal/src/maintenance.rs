@@ -168,21 +168,23 @@ fn cover(shared: &GroupCommit, pool: &Mutex<SegmentPool>, position: u64) -> Resu
 pub fn remove_covered(directory: &dyn Directory, dataset: u64, position: u64) -> Result<usize, LogError> {
     let scan = DirectoryScan::of(directory, position)?;
     scan.check_dataset(dataset)?;
-    let mut left = 0;
+    let mut covered = Vec::new();
     for (at, segment) in scan.segments.iter().enumerate() {
         let next = scan.segments.get(at + 1);
         // Where nothing follows only the records themselves say where they end.
-        let covered = match next {
+        let is_covered = match next {
             Some(next) => next.meta.first_sequence <= position + 1,
             None => last_sequence(segment)? <= position,
         };
-        if covered {
-            remove_then_free(directory, &segment.name)?;
-        } else {
-            left += 1;
+        if is_covered {
+            covered.push(segment.name.clone());
         }
     }
-    for name in scan.spares.iter().chain(&scan.leftovers()) {
+    let left = scan.segments.len() - covered.len();
+    covered.extend(scan.spares.iter().cloned().chain(scan.leftovers()));
+    // The scan has the files open. The last descriptor of each must be that of the thread that frees.
+    drop(scan);
+    for name in &covered {
         remove_then_free(directory, name)?;
     }
     Ok(left)

@@ -184,7 +184,7 @@ fn small_data(results: &TrialResults, scale: &DbioScale) -> Figure {
         .peer("read_before_of_1", read_before.unwrap_or(f64::NAN))
         .note(format!(
             "what two tiers lose against the better of the others, data {data} of the memory, YCSB B, {clients} clients, each with the \
-             size of the pool that suits it; in every way each record was read once before"
+             size of the pool that suits it; in every way the records were read once before, for a minute at most (`read_before_of_1`)"
         ))
 }
 

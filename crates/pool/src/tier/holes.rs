@@ -74,13 +74,19 @@ impl SegmentHoles {
         }
     }
 
+    /// The smallest hole that fits: larger ones are for larger pages.
     fn fitting(&self, segment: usize, wanted: usize) -> Option<usize> {
-        self.holes(segment).iter().position(|hole| usize::from(hole[1]) * GRANULE_BYTES >= wanted)
+        let fits = |(_, hole): &(usize, &Hole)| usize::from(hole[1]) * GRANULE_BYTES >= wanted;
+        self.holes(segment).iter().enumerate().filter(fits).min_by_key(|(_, hole)| hole[1]).map(|(place, _)| place)
     }
 
-    /// Whether a hole of the segment has `wanted` bytes.
-    pub(super) fn has_fitting(&self, segment: usize, wanted: usize) -> bool {
-        self.fitting(segment, wanted).is_some()
+    /// Bytes of the segment's holes that have `wanted` bytes or more.
+    pub(super) fn fitting_bytes(&self, segment: usize, wanted: usize) -> usize {
+        self.holes(segment)
+            .iter()
+            .map(|hole| usize::from(hole[1]) * GRANULE_BYTES)
+            .filter(|&bytes| bytes >= wanted)
+            .sum()
     }
 
     /// Takes a hole of at least `wanted` bytes out.
@@ -115,14 +121,14 @@ mod tests {
     const KIB: usize = 1024;
 
     #[test]
-    fn neighbours_become_one_hole_and_the_first_that_fits_is_taken() {
+    fn neighbours_become_one_hole_and_the_smallest_that_fits_is_taken() {
         let mut holes = SegmentHoles::new(2);
         for start in [0, 8, 2, 4] {
             holes.add(1, start * KIB..(start + 1) * KIB);
         }
         holes.add(1, KIB..2 * KIB);
         assert_eq!((holes.bytes(0), holes.bytes(1)), (0, 5 * KIB));
-        assert!(holes.has_fitting(1, 3 * KIB) && !holes.has_fitting(1, 4 * KIB));
+        assert_eq!([2, 3, 4].map(|kib| holes.fitting_bytes(1, kib * KIB)), [3 * KIB, 3 * KIB, 0]);
         assert_eq!(holes.take_fitting(1, 2 * KIB), Some(0..3 * KIB));
         assert_eq!(holes.take_fitting(1, 2 * KIB), None);
         holes.add(1, 5 * KIB..8 * KIB);
@@ -130,7 +136,11 @@ mod tests {
         assert_eq!(holes.bytes(1), 0);
         holes.add(1, 0..256 * KIB);
         holes.clear(1);
-        assert!(!holes.has_fitting(1, 1));
+        assert_eq!(holes.fitting_bytes(1, 1), 0);
+        for (start, end) in [(0, 4), (8, 9), (16, 18)] {
+            holes.add(0, start * KIB..end * KIB);
+        }
+        assert_eq!(holes.take_fitting(0, 2 * KIB), Some(16 * KIB..18 * KIB));
     }
 
     #[test]

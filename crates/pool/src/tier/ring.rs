@@ -15,7 +15,7 @@ use super::memory::{ShardMemory, ShardResidency};
 
 /// Bytes that a ring's granules can reach.
 pub(super) const MOST_RING_BYTES: usize = GRANULE_BYTES << 32;
-/// A segment is filled again if one part in so many of it is holes: then freeing it anew is little beside the pages that it takes.
+/// A segment is filled again if one part in so many of it is holes that fit: then freeing it anew is little beside the pages that it takes.
 const HOLES_PART: usize = 4;
 /// Segments among which the one with the most holes is looked for.
 const LOOKED_AT: usize = 64;
@@ -184,15 +184,16 @@ impl SegmentRing {
         Some(open)
     }
 
-    /// Of the segments that are looked at, the one with the most bytes in holes, if they are enough and one has `wanted` bytes.
+    /// Of the segments that are looked at, the one with the most bytes in holes of at least `wanted` bytes, if those are enough.
     fn with_holes(&mut self, wanted: usize) -> Option<usize> {
         let (first, count) = (self.hand, self.segments.len());
         let looked_at = LOOKED_AT.min(count);
         self.hand = (first + looked_at) % count;
-        let enough = self.memory.segment_bytes() / HOLES_PART;
+        let enough = (self.memory.segment_bytes() / HOLES_PART).max(1);
         let seen = (0..looked_at).map(|step| (first + step) % count);
-        let worth_it = seen.filter(|&number| self.holes.bytes(number) >= enough.max(1));
-        worth_it.filter(|&number| self.holes.has_fitting(number, wanted)).max_by_key(|&number| self.holes.bytes(number))
+        let worth_it = seen.filter(|&number| self.holes.bytes(number) >= enough);
+        let fitting = worth_it.map(|number| (self.holes.fitting_bytes(number, wanted), number));
+        fitting.filter(|&(bytes, _)| bytes >= enough).max().map(|(_, number)| number)
     }
 
     /// The `len` bytes that were put at `at` are dead, and others may be put there.
@@ -210,8 +211,11 @@ impl SegmentRing {
 
     /// The `len` bytes at `at` are none any more.
     pub(super) fn end_second_copy(&mut self, at: usize, len: usize) {
-        self.segments[self.segment_of(at)].twice_bytes -= len as u32;
-        self.twice_bytes -= len;
+        // No more than the segment has: an entry whose generation has come again, after 32,767 others, may name any bytes.
+        let segment = &mut self.segments[at / self.memory.segment_bytes()];
+        let ended = segment.twice_bytes.min(len as u32);
+        segment.twice_bytes -= ended;
+        self.twice_bytes -= ended as usize;
     }
 
     /// Bytes of all second copies.
