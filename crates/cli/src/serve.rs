@@ -166,6 +166,10 @@ fn settings(matches: &ArgMatches, foreign_flags: &[ForeignFlag]) -> anyhow::Resu
         }
     }
     config.apply_env(|name| std::env::var(name).ok()).context("in the environment")?;
+    if is_clone && foreign_flags.iter().any(|(name, _)| name == "include") {
+        // Its lines would come after what leads to the original was left out.
+        anyhow::bail!("a clone takes no --include: name one file of its own, which may include others");
+    }
     config.apply_flags(foreign_flags)?;
     for directive in table::directives() {
         if let Some(values) = matches.get_many::<String>(directive.name) {

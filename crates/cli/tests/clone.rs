@@ -79,6 +79,7 @@ fn what_a_clone_cannot_be_is_said_in_a_line() {
         (&["--clone", "none/dump.quire"], "cannot clone none/dump.quire: No such file"),
         (&["--clone", data], "name the image in it"),
         (&["--clone", image, "--dir", data], "must not replace"),
+        (&["--clone", image, "--include", "original.conf"], "a clone takes no --include"),
         (&["--clone", image, "--save", "60 1"], "save needs one"),
         (
             &["--clone", image, "--port", &port, "--bind", "127.0.0.1"],

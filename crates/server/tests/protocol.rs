@@ -20,6 +20,37 @@ fn inline_commands_are_understood_with_quotes_and_escapes() {
 }
 
 #[test]
+fn a_pipeline_finds_its_keys_though_a_command_in_it_replaces_all_data() {
+    let server = start(&[]);
+    let mut client = server.client();
+    let script = "return redis.call('get', KEYS[1])";
+    let words: &[&[&str]] = &[
+        &["SET", "k", "1"],
+        &["DEBUG", "RELOAD"],
+        &["GET", "k"],
+        &["MULTI"],
+        &["SET", "k", "2"],
+        &["GET", "k"],
+        &["EXEC"],
+        &["EVAL", script, "1", "k"],
+        &["FLUSHALL"],
+        &["SET", "k", "3"],
+        &["RENAME", "k", "l"],
+        &["GET", "k"],
+        &["GET", "l"],
+    ];
+    let requests: Vec<Vec<u8>> =
+        words.iter().map(|words| framed(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>())).collect();
+    client.send(requests.concat());
+    client.send("get \"l\"\r\n");
+    let replies: Vec<Value> = (0..=words.len()).map(|_| client.reply()).collect();
+    let texts = |range: std::ops::Range<usize>| replies[range].iter().map(Value::text).collect::<Vec<_>>();
+    assert_eq!(texts(0..6), ["OK", "OK", "1", "OK", "QUEUED", "QUEUED"]);
+    assert_eq!(replies[6].items().iter().map(Value::text).collect::<Vec<_>>(), ["OK", "2"]);
+    assert_eq!(texts(7..14), ["2", "OK", "OK", "OK", "(nil)", "3", "3"]);
+}
+
+#[test]
 fn the_protocol_can_be_changed_both_ways() {
     let server = start(&[]);
     let mut client = server.client();

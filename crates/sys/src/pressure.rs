@@ -151,11 +151,9 @@ fn group_place(text: &[u8]) -> (&[u8], bool) {
 /// In a container the path may be the host's, while the mount shows the group itself as its root. Groups that the mount doesn't show are
 /// passed over, so the root is what is looked at last in either case.
 fn tightest(root: &[u8], place: &[u8], files: &GroupFiles) -> Option<(u64, u64)> {
-    if place.split(|&byte| byte == b'/').any(|part| part == b"..") {
-        // A place outside what this process may see: no group on such a way is known to be one above it.
-        return None;
-    }
-    let mut place = place.strip_suffix(b"/").unwrap_or(place);
+    let is_outside = place.split(|&byte| byte == b'/').any(|part| part == b"..");
+    // Of a group outside this process's namespace the mount shows at most the root.
+    let mut place = if is_outside { b"" } else { place.strip_suffix(b"/").unwrap_or(place) };
     let mut found: Option<(u64, u64)> = None;
     let mut is_own = true;
     loop {
@@ -300,6 +298,8 @@ mod tests {
         groups.set("", &[("memory.max", "500"), ("memory.current", "100")]);
         assert_eq!(groups.tightest("/host/of/the/container"), Some((400, 500)));
         assert_eq!(groups.tightest(&"/long".repeat(400)), Some((400, 500)));
+        groups.set("pod", &[("memory.max", "7"), ("memory.current", "7")]);
+        assert_eq!(groups.tightest("/../pod"), Some((400, 500)), "a stranger's limit");
     }
 
     #[test]

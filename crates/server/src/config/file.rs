@@ -167,10 +167,15 @@ fn included_files(path: &Path, name: &[u8]) -> Result<Vec<PathBuf>, String> {
         return Ok(vec![folder.join(OsStr::from_bytes(name))]);
     }
     let unreadable = || "a pattern of files must be UTF-8".to_owned();
-    let pattern = Path::new(std::str::from_utf8(name).map_err(|_| unreadable())?);
+    let mut name = std::str::from_utf8(name).map_err(|_| unreadable())?.to_owned();
+    while name.contains("**") {
+        // As the C library's `glob`, where two stars are one. This crate's would go through folders below.
+        name = name.replace("**", "*");
+    }
+    let pattern = Path::new(&name);
     let folder = glob::Pattern::escape(folder.to_str().ok_or_else(unreadable)?);
     let pattern = Path::new(&folder).join(pattern);
-    // As the C library's: a star neither crosses folders nor finds hidden files.
+    // As there, a star neither crosses folders nor finds hidden files.
     let options =
         glob::MatchOptions { require_literal_separator: true, require_literal_leading_dot: true, ..Default::default() };
     let found =
@@ -477,7 +482,13 @@ mod tests {
         assert_eq!((config.port, config.timeout_s), (7002, 9));
         std::fs::write(&main, "include none.conf\n").unwrap();
         assert!(config.apply_file(&main).unwrap_err().to_string().contains("none.conf"));
-        std::fs::write(&main, "include ***\n").unwrap();
+        std::fs::write(folder.join("c.conf/deep.conf"), "port 7004\n").unwrap();
+        for pattern in ["**.conf", "***/*.conf"] {
+            std::fs::write(&main, format!("include {pattern}\n")).unwrap();
+            config.apply_file(&main).unwrap();
+        }
+        assert_eq!((config.port, config.timeout_s), (7004, 9), "one folder below, by the second one");
+        std::fs::write(&main, "include [\n").unwrap();
         assert!(config.apply_file(&main).unwrap_err().to_string().contains("line 1"));
     }
 
