@@ -47,7 +47,7 @@ pub enum TierSize {
     Percent(u16),
     /// So many bytes.
     Bytes(usize),
-    /// A part of the budget itself, which bounds both tiers together: from an eighth to seven eighths, half at first. Memory moves to
+    /// A part of the budget itself, which bounds both tiers together: half at first, later from an eighth to all but a 64th for the first one. Memory moves to
     /// the tier whose next bytes would save more time, by the hits at the border between the tiers and at the end of the second.
     /// Pages that don't compress leave the second tier its least part, and pages that can't be evicted (dirty, or held by guards) leave it
     /// none. A pool that is too small for a second tier of 16 pages is all first tier.

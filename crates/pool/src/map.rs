@@ -310,6 +310,40 @@ impl Map {
         reclaim::discard(&self.handle.shared, &self.mapped, self.clamp(&pages));
     }
 
+    /// Takes note that `bytes` were written to the file from `offset` on by another way, and are there now: whole pages of them that memory holds
+    /// clean, and that are not in use, are given the new bytes; of the others [`Map::discard`] forgets what memory holds. Bytes beyond the map's
+    /// length do nothing.
+    ///
+    /// ```
+    /// # use quire_device::{Directory, MemoryDirectory};
+    /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
+    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
+    /// let map = pool.map(file.clone(), MapOptions::default())?;
+    /// assert_eq!(map.read(PageNo(1))?[0], 7);
+    /// let other = pool.map(file, MapOptions::default())?;
+    /// other.overwrite(PageNo(1))?.fill(9);
+    /// other.sync()?;
+    /// map.note_write(4096, &[9; 4096]);
+    /// assert_eq!(map.read(PageNo(1))?[0], 9);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn note_write(&self, offset: u64, bytes: &[u8]) {
+        let (map, page_bytes) = (&*self.mapped, self.page_bytes() as u64);
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end.min(map.len()) {
+            let page = at / page_bytes;
+            let next = (page + 1) * page_bytes;
+            let is_whole = at == page * page_bytes && next <= end.min(map.len());
+            let new = &bytes[(at - offset) as usize..(next.min(end) - offset) as usize];
+            if !(is_whole && reclaim::renew(map, page, new)) {
+                reclaim::discard(&self.handle.shared, map, page..page + 1);
+            }
+            at = next;
+        }
+    }
+
     /// Takes note that the file has become longer by another way.
     ///
     /// # Errors

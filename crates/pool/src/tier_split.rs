@@ -217,7 +217,7 @@ mod tests {
     fn a_thread_that_waits_for_memory_gets_it_by_and_by_and_none_goes_the_other_way() {
         let mut divided = divided(BUDGET_PAGES);
         divided.fill();
-        let least = BUDGET_PAGES / 8;
+        let least = (BUDGET_PAGES / 64).max(2 * divided.split.segment_pages);
         {
             let _waiting = divided.shared.pressure.begin_low_memory_wait();
             for _ in 0..BUDGET_PAGES {
@@ -245,7 +245,7 @@ mod tests {
         }
         assert_eq!((divided.second_pages(), divided.shared.credits.total()), (0, BUDGET_PAGES));
         divided.split.look_at(&PLENTY);
-        assert!(divided.second_pages() + divided.split.segment_pages > BUDGET_PAGES / 8);
+        assert!(divided.second_pages() + divided.split.segment_pages > BUDGET_PAGES / 64);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use quire_pool::page_state::{DeferredWork, LockMode, PageState, PageStatus, Wait
 use quire_pool::sync::{Ordering, fence};
 
 const OLD: u64 = 10;
+const NEW: u64 = 20;
 
 /// Explores a model of three threads: every interleaving in which no more than two of them are interrupted where they could
 /// go on. All interleavings are too many, and lost wake-ups take no more.
@@ -164,6 +165,17 @@ impl Page {
         true
     }
 
+    /// `reclaim::renew`: the file has other bytes, and so has the page, if it may be changed.
+    fn renew(&self, value: u64) -> bool {
+        self.device.store(value, Ordering::Relaxed);
+        if self.state.begin_evict(false).is_err() {
+            return false;
+        }
+        self.store(value);
+        self.wake(self.state.end_renew());
+        true
+    }
+
     /// A write to the device, if the page is dirty and may be.
     fn write_back(&self) -> bool {
         if self.state.begin_write().is_err() {
@@ -186,6 +198,29 @@ fn a_reader_never_sees_a_page_that_was_given_back() {
         assert_eq!(page.read(), OLD);
         evictor.join().unwrap();
         assert_eq!(page.read(), OLD);
+    });
+}
+
+#[test]
+fn readers_of_a_page_that_is_renewed_see_the_old_bytes_or_the_new_ones() {
+    bounded(|| {
+        let page = Page::new();
+        let reader = {
+            let page = Arc::clone(&page);
+            thread::spawn(move || {
+                let seen = page.optimistic_read();
+                assert!(matches!(seen, None | Some([OLD, OLD] | [NEW, NEW])), "{seen:?}");
+                assert!([OLD, NEW].contains(&page.read()));
+            })
+        };
+        let is_renewed = page.renew(NEW);
+        // Without the page's lock it can't be renewed; that is for `discard`, which waits.
+        assert_eq!(page.read(), if is_renewed { NEW } else { OLD });
+        reader.join().unwrap();
+        if is_renewed {
+            assert!(page.evict(), "it is clean, and in the queue");
+            assert_eq!(page.read(), NEW);
+        }
     });
 }
 

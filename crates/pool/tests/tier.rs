@@ -12,12 +12,14 @@ use quire_sys::buffer::Buffer;
 
 const PAGES: u64 = 64;
 
-/// Puts another number at the start of a page of the file, past the pool.
-fn rewrite(elsewhere: &dyn Device, page: u64, value: u64) {
+/// Puts another number at the start of a page of the file, past the pool. Returns the page's bytes.
+fn rewrite(elsewhere: &dyn Device, page: u64, value: u64) -> [u8; PAGE] {
     let mut buffer = Buffer::new(PAGE).unwrap();
     buffer[..8].copy_from_slice(&value.to_le_bytes());
+    let bytes = buffer[..PAGE].try_into().unwrap();
     let extents = vec![Extent { offset: page * PAGE as u64, start: 0, len: PAGE }];
     elsewhere.run(&mut Transfer { direction: Direction::Write, buffer, extents, tag: 0 }).unwrap();
+    bytes
 }
 
 /// A pool for all pages of the file beside a second tier for all of them, and a map.
@@ -367,7 +369,35 @@ fn what_is_discarded_comes_from_the_file_whatever_the_tier_had_of_it() {
 }
 
 #[test]
-fn threads_that_read_and_evict_never_bring_back_what_was_discarded() {
+fn pages_in_memory_are_given_what_was_written_to_the_file_and_what_the_tier_had_of_them_is_stale() {
+    let (memory, device) = numbered(PAGES);
+    let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(2 * PAGES as usize) }).unwrap();
+    let map = plain_map(&pool, device);
+    let elsewhere = memory.open_to_write("numbered").unwrap();
+    read_all(&map);
+    pool.evict(usize::MAX);
+    // Half of the pages are in the pool again, and in the tier still; the others are in the tier only.
+    (0..PAGES / 2).for_each(|page| assert_eq!(number(&map, page), page));
+    let before = pool.stats();
+    for page in 0..PAGES {
+        let bytes = rewrite(&*elsewhere, page, page + 1000);
+        map.note_write(page * PAGE as u64, &bytes);
+    }
+    assert_eq!(map.resident_pages() as u64, PAGES / 2);
+    (0..PAGES).for_each(|page| assert_eq!(number(&map, page), page + 1000));
+    assert_eq!(since(&pool, &before).1, PAGES / 2, "what was in memory is not read");
+    // Evicted from where they are now, they come back as they are now.
+    pool.evict(usize::MAX);
+    (0..PAGES).for_each(|page| assert_eq!(number(&map, page), page + 1000));
+    assert_eq!(since(&pool, &before).1, PAGES / 2);
+    // A part of a page is read again.
+    let bytes = rewrite(&*elsewhere, 3, 7);
+    map.note_write(3 * PAGE as u64, &bytes[..8]);
+    assert_eq!((number(&map, 3), since(&pool, &before).1), (7, PAGES / 2 + 1));
+}
+
+#[test]
+fn threads_that_read_and_evict_never_bring_back_what_was_discarded_or_renewed() {
     let (memory, device) = numbered(PAGES);
     let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(16) }).unwrap();
     let map = plain_map(&pool, device);
@@ -388,8 +418,12 @@ fn threads_that_read_and_evict_never_bring_back_what_was_discarded() {
         // Another way to the file, whose bytes this thread alone writes and discards.
         for round in 1..200u64 {
             let page = round % PAGES;
-            rewrite(&*elsewhere, page, page + round * PAGES);
-            map.discard(PageNo(page)..PageNo(page + 1));
+            let bytes = rewrite(&*elsewhere, page, page + round * PAGES);
+            if round % 3 == 0 {
+                map.discard(PageNo(page)..PageNo(page + 1));
+            } else {
+                map.note_write(page * PAGE as u64, &bytes);
+            }
             assert_eq!(number(&map, page), page + round * PAGES);
             map.dont_need(PageNo(page)..PageNo(page + 1));
             assert_eq!(number(&map, page), page + round * PAGES);

@@ -184,14 +184,18 @@ impl Database {
         (lease.len() == len && !lease.is_copy()).then(|| lease.into_owned())
     }
 
-    /// A connection has written, or tried to write, `bytes` from `offset` on.
-    pub(crate) fn note_write(&self, offset: u64, bytes: u64) {
-        let (end, before) = (offset + bytes, self.len.load(Ordering::Acquire));
-        // A page in which the file ended before has to be read again, too.
-        let first = if end > before { offset.min(before) } else { offset };
+    /// A connection has written `data` from `offset` on, or (`is_written` is false) has tried to and written perhaps a part.
+    pub(crate) fn note_write(&self, offset: u64, data: &[u8], is_written: bool) {
+        let (end, before) = (offset + data.len() as u64, self.len.load(Ordering::Acquire));
         let result = {
             let map = self.map();
             let page_bytes = map.page_bytes() as u64;
+            let first = if is_written { end } else { offset };
+            // A page in which the file ended before has to be read again, too.
+            let first = if end > before { first.min(before) } else { first };
+            if is_written {
+                map.note_write(offset, data);
+            }
             map.discard(PageNo(first / page_bytes)..PageNo(end.div_ceil(page_bytes)));
             if end > map.len() { map.note_growth() } else { Ok(()) }
         };

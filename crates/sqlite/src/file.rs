@@ -246,7 +246,7 @@ impl OpenFile<'_> {
         // Also after a failure, which may have written a part; and whatever this connection reads by, others of the process may
         // read from the pool.
         self.connection.has_uncommitted = true;
-        self.connection.database.note_write(offset as u64, data.len() as u64);
+        self.connection.database.note_write(offset as u64, data, code == sqlite::SQLITE_OK);
         code
     }
 

@@ -5,8 +5,11 @@
 //! first tier to the second makes room for more pages only as far as they compress, so of pages that don't the first tier keeps all.
 //! It knows no tier: it is told counts, and says a division.
 
-/// Of the memory, the first tier has at least one part in so many, and the second as much.
-const LEAST_PART: usize = 8;
+/// Of the memory, the first tier has at least one part in so many.
+const LEAST_FIRST_PART: usize = 8;
+/// And the second: enough to see by what comes from there whether it pays again, and so little that data which fits the memory is in the first
+/// tier nearly whole.
+const LEAST_SECOND_PART: usize = 64;
 /// Segments that the second tier has at least: one that is filled, and one that is full.
 const LEAST_SEGMENTS: usize = 2;
 /// The least and the largest step: one part in so many of the memory.
@@ -63,8 +66,8 @@ impl MemorySplit {
     /// Half of `total_pages` for each tier. The second has no use for more than `most_second`, and gets them in segments of
     /// `segment_pages`, of which two are the fewest that are filled in turn.
     pub(crate) fn new(total_pages: usize, most_second: usize, segment_pages: usize) -> Self {
-        let least_first = (total_pages / LEAST_PART).max(total_pages - most_second.min(total_pages)).max(1);
-        let least_second = (total_pages / LEAST_PART).max(LEAST_SEGMENTS * segment_pages);
+        let least_first = (total_pages / LEAST_FIRST_PART).max(total_pages - most_second.min(total_pages)).max(1);
+        let least_second = (total_pages / LEAST_SECOND_PART).max(LEAST_SEGMENTS * segment_pages);
         let least_step = (total_pages / STEP_PARTS[0]).max(segment_pages).max(1);
         Self {
             total_pages,
@@ -82,7 +85,7 @@ impl MemorySplit {
 
     /// Most bytes that the second tier is made for, of a memory of so many.
     pub(crate) fn most_second_bytes(total_bytes: usize) -> usize {
-        total_bytes - total_bytes / LEAST_PART
+        total_bytes - total_bytes / LEAST_FIRST_PART
     }
 
     /// Pages of the first tier.
@@ -222,7 +225,7 @@ mod tests {
         let sizes = divided(distances, stored_share);
         let settled = &sizes[sizes.len() / 2..];
         let (least, most) = (settled.iter().min().unwrap(), settled.iter().max().unwrap());
-        let swept = (TOTAL / 8..=TOTAL - TOTAL / 8).step_by(8);
+        let swept = (TOTAL / 8..=TOTAL - TOTAL / 64).step_by(8);
         let best = swept.map(|first| cost_ns(distances, first, stored_share)).min().unwrap();
         let found = cost_ns(distances, *sizes.last().unwrap(), stored_share);
         (best as f64 / found.max(1) as f64, most - least)
@@ -247,7 +250,7 @@ mod tests {
     fn pages_that_do_not_compress_leave_the_first_tier_all_that_it_may_have() {
         let distances = zipf();
         let sizes = divided(&distances, 1.0);
-        assert_eq!(*sizes.last().unwrap(), TOTAL - TOTAL / 8, "{sizes:?}");
+        assert_eq!(*sizes.last().unwrap(), TOTAL - TOTAL / 64, "{sizes:?}");
         let (of_best, to_and_fro) = judged(&distances, 1.0);
         assert!(of_best > 0.99 && to_and_fro == 0, "{of_best} {to_and_fro}");
     }
@@ -282,8 +285,8 @@ mod tests {
         let mut split = MemorySplit::new(TOTAL, TOTAL, 1);
         let sizes: Vec<usize> =
             (0..100).map(|_| split.observe(&BorderHits { is_stored: false, ..seen(0, 1000) })).collect();
-        assert!(sizes.is_sorted() && *sizes.last().unwrap() == TOTAL - TOTAL / 8, "{sizes:?}");
-        assert!((0..4).map(|_| split.observe(&seen(0, 1000))).any(|first| first < TOTAL - TOTAL / 8), "it pays again");
+        assert!(sizes.is_sorted() && *sizes.last().unwrap() == TOTAL - TOTAL / 64, "{sizes:?}");
+        assert!((0..4).map(|_| split.observe(&seen(0, 1000))).any(|first| first < TOTAL - TOTAL / 64), "it pays again");
     }
 
     #[test]

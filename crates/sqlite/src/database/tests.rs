@@ -33,7 +33,7 @@ impl World {
 
     fn write(&self, data: &[u8], offset: usize) {
         self.file.write_all_at(data, offset as u64).unwrap();
-        self.database.note_write(offset as u64, data.len() as u64);
+        self.database.note_write(offset as u64, data, true);
     }
 
     fn byte(&self, offset: u64) -> u8 {
