@@ -176,6 +176,17 @@ pub(super) fn item_at(bytes: &[u8], at: usize) -> Result<Item<'_>> {
     if end > bytes.len() { Err(damaged()) } else { Ok(Item { element, span: at..end }) }
 }
 
+/// The element that begins at `at`, if it is a string of at most 63 bytes, and where the next one begins. As [`item_at`], but what it
+/// gives stays in registers, and most elements are of this form.
+#[inline]
+pub(super) fn short_string_at(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let code = *bytes.get(at)?;
+    let len = usize::from(code & 0x3f);
+    // The length behind an element of 64 bytes takes one.
+    let next = at + 1 + len + 1;
+    (code & 0xc0 == 0x80 && next <= bytes.len()).then(|| (&bytes[at + 1..at + 1 + len], next))
+}
+
 /// The element that ends at `end`.
 #[inline]
 pub(super) fn item_before(bytes: &[u8], end: usize) -> Result<Item<'_>> {
@@ -254,8 +265,15 @@ mod tests {
 
         #[test]
         fn any_bytes_give_elements_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..220) {
-            if let Ok(item) = item_at(&bytes, at) {
+            let item = item_at(&bytes, at);
+            if let Ok(item) = &item {
                 prop_assert!(item.span.end <= bytes.len());
+            }
+            let is_short = matches!(&item, Ok(Item { element: Element::Bytes(string), .. }) if string.len() < 64 && bytes[at] < 0xe0);
+            let short = short_string_at(&bytes, at);
+            prop_assert_eq!(short.is_some(), is_short);
+            if let (Some((string, next)), Ok(item)) = (short, item) {
+                prop_assert_eq!((Element::Bytes(string), next), (item.element, item.span.end));
             }
             if let Ok(item) = item_before(&bytes, at) {
                 prop_assert_eq!(item.span.end, at);

@@ -33,18 +33,28 @@ pub(super) enum ListValue<'a> {
 }
 
 /// Calls `f` with some elements that lie one after the other, until it returns false; returns whether it did not.
+#[inline]
 fn walk_bytes<'a>(
     bytes: &'a [u8],
     count: usize,
     from: End,
     skip: usize,
-    f: &mut dyn FnMut(Element<'a>) -> Result<bool>,
+    f: &mut impl FnMut(Element<'a>) -> Result<bool>,
 ) -> Result<bool> {
     let mut at = match from {
         End::Front => packed::offset_of(bytes, skip, count)?,
         End::Back => packed::offset_of(bytes, count.saturating_sub(skip), count)?,
     };
     for _ in skip..count {
+        if from == End::Front
+            && let Some((string, next)) = packed::short_string_at(bytes, at)
+        {
+            at = next;
+            if !f(Element::Bytes(string))? {
+                return Ok(false);
+            }
+            continue;
+        }
         let item = match from {
             End::Front => packed::item_at(bytes, at)?,
             End::Back => packed::item_before(bytes, at)?,
@@ -107,7 +117,7 @@ impl<'a> ListValue<'a> {
         arena: &'a Arena,
         from: End,
         index: u64,
-        f: &mut dyn FnMut(Element<'a>) -> Result<bool>,
+        f: &mut impl FnMut(Element<'a>) -> Result<bool>,
     ) -> Result<()> {
         let len = self.len(arena)?;
         if index >= len {
