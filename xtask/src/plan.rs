@@ -118,7 +118,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
             if std::env::var_os(PROPERTY_SEED).is_none() {
                 command.env(PROPERTY_SEED, world.seed.to_string());
             }
-            // Two free cores compile the tests in 10 minutes and run them in 7; those of a busy machine take twice as long.
+            // Two free cores compile and run the tests in less than 17 minutes; those of a busy machine take twice as long.
             steps::run(command, 45 * MINUTE)
         }),
         Step::new("loom", |_| loom::run(20 * MINUTE)),

@@ -74,7 +74,7 @@ impl Tool {
             // Of the store: saves by the dumper thread while the engine thread writes.
             Self::Thread => Ok(vec![
                 self.sanitized("quire-snapshot", SNAPSHOT, seconds)?,
-                self.sanitized("quire-store", &["--test", "saves"], seconds)?,
+                self.sanitized("quire-store", &["--test", "integration", "saves::"], seconds)?,
             ]),
         }
     }

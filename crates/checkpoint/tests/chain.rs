@@ -1,10 +1,7 @@
 //! An image with deltas over it brings back the memory at the last cut, and a chain whose links don't fit is refused.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::delta_format::{DeltaFooter, DeltaHeader, DeltaLayout};
 use quire_checkpoint::{
@@ -13,6 +10,8 @@ use quire_checkpoint::{
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 

@@ -2,16 +2,15 @@
 //!
 //! Relies on `MemoryDirectory`, which keeps what is durable apart from what is not, and on `FaultInjector`.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
 use quire_checkpoint::{DumpError, DumpProgress, ImageChain, ImageMeta, LinkId, dump, remove_stale};
 use quire_device::{
     Device, DeviceError, DeviceOperation, Directory, DirectoryLayer, FaultInjector, FaultTrigger, InjectedFault,
     MemoryDirectory, PowerCut, errno,
 };
+
+use crate::common::*;
 
 const PAGES: u32 = 300;
 

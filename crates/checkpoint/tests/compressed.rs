@@ -2,12 +2,9 @@
 //!
 //! Relies on `World`, and on real files where space and mappings count.
 
-mod common;
-
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{
     Codec, CopyOptions, DumpError, DumpProgress, DumpSummary, Image, ImageChain, copy_chain, dump, dump_delta,
@@ -17,6 +14,8 @@ use quire_device::{
     Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 

@@ -1,8 +1,5 @@
 //! Whatever is wrong with a compressed image or delta is found and told with its place, and no length or codec in it is believed.
 
-mod common;
-
-use common::*;
 use quire_checkpoint::delta_format::{DeltaEntry, DeltaFooter, DeltaHeader};
 use quire_checkpoint::format::{
     DATA_OFFSET, ImageFooter, ImageHeader, ImageLayout, StoredRegion, VERSION_COMPRESSED, checksum,
@@ -11,6 +8,8 @@ use quire_checkpoint::{Codec, Image, ImageChain, ImageError, ImagePart, RestoreO
 use quire_device::MemoryDirectory;
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 const PAGES: u32 = 2 * REGION + 20;

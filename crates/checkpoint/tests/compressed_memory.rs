@@ -2,6 +2,7 @@
 //!
 //! Relies on being the only test of its process: the memory that is looked at is the process's.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,12 @@
 //! A copy of an image and its deltas is whole, or there is no image.
 
-mod common;
-
 use std::cell::Cell;
 use std::sync::Arc;
 
-use common::*;
 use quire_checkpoint::{CopyError, CopyOptions, ImageChain, ImageError, copy_chain};
 use quire_device::{FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno};
+
+use crate::common::*;
 
 const PAGE: usize = 4096;
 

@@ -1,13 +1,12 @@
 //! Whatever is wrong with an image is found and told with its place, before anything of it is used.
 
-mod common;
-
-use common::*;
 use quire_checkpoint::format::{DATA_OFFSET, ImageFooter, ImageHeader, ImageLayout, MAX_PAGES, checksum};
 use quire_checkpoint::{Image, ImageError, ImagePart, RestoreOptions, load};
 use quire_device::{Directory, DiskDirectory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::common::*;
 
 const PAGES: u32 = 3 * PAGES_PER_REGION as u32 + 20;
 const SMALL: u32 = 40;

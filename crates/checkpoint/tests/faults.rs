@@ -2,15 +2,14 @@
 //!
 //! Relies on `FaultInjector`, which fails chosen operations, before a directory in memory or on a disk.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
 use quire_checkpoint::{DumpError, DumpPhase, DumpProgress, Image, ImageError, ImagePart, dump, load, remove_stale};
 use quire_device::{
     DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno,
 };
+
+use crate::common::*;
 
 const PAGES: u32 = 600;
 

@@ -2,6 +2,7 @@
 //!
 //! Relies on being alone in its process: whether files are being freed is known of the process as a whole. So this is one test.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::sync::Arc;

@@ -2,12 +2,9 @@
 //!
 //! Relies on real files in a temporary directory. Regions are exchanged as the owner of the memory would.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{BackgroundRestore, Image, ImageError, ImagePart, MappedImage, RestoreOptions, map};
 use quire_device::{
@@ -16,6 +13,8 @@ use quire_device::{
 };
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 use tempfile::TempDir;
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 

@@ -2,16 +2,15 @@
 //!
 //! Relies on real files in a temporary directory. Regions are exchanged as the owner of the memory would.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{ImageChain, ImageError, ImagePart, MappedImage, RestoreOptions};
 use quire_device::{Directory, DiskDirectory};
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
 use tempfile::TempDir;
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 const PAGES: u32 = 6 * REGION;

@@ -3,11 +3,10 @@
 //!
 //! Relies on `MemoryDirectory`, which keeps what is durable apart from what is not.
 
-mod common;
-
-use common::*;
 use quire_checkpoint::{Image, ImageError, remove_stale};
 use quire_device::{MemoryDirectory, PowerCut};
+
+use crate::common::*;
 
 const PAGES: u32 = 300;
 

@@ -1,13 +1,12 @@
 //! A dump that may write only so many bytes a second.
 
-mod common;
-
 use std::thread;
 
-use common::*;
 use quire_checkpoint::{DumpError, DumpPhase, DumpProgress, dump};
 use quire_device::MemoryDirectory;
 use quire_snapshot::PAGES_PER_REGION;
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 

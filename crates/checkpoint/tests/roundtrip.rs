@@ -1,14 +1,13 @@
 //! An image holds exactly the memory at the cut, however it is written, whatever is written meanwhile.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
 use proptest::prelude::*;
 use quire_checkpoint::{DumpOptions, DumpPhase, DumpProgress, Image, dump, load};
 use quire_device::{CacheMode, Directory, DiskDirectory, DiskModel, IoEngine, MemoryDirectory, ThrottledDirectory};
 use quire_snapshot::{BackgroundPriority, PAGES_PER_REGION};
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 

@@ -1,13 +1,12 @@
 //! A chain that is opened while its server saves is that of one moment, and never older than what had been saved.
 
-mod common;
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::*;
 use quire_checkpoint::{ImageChain, ImageError};
 use quire_device::{Device, DeviceError, Directory, MemoryDirectory};
+
+use crate::common::*;
 
 /// What a server does to the directory just before, or just after, the files are listed for the n-th time.
 type Change = Box<dyn FnMut(u32, &MemoryDirectory) + Send>;

@@ -1,15 +1,14 @@
 //! How much a dump writes at once: large writes, and small ones while the writer is short of buffers.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
-use common::*;
 use quire_checkpoint::{DumpOptions, DumpProgress, dump};
 use quire_device::{
     Completion, Device, DeviceError, Directory, DirectoryLayer, Layer, LayeredDevice, MemoryDirectory, Queue, Transfer,
 };
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
+
+use crate::common::*;
 
 const REGION: u32 = PAGES_PER_REGION as u32;
 /// Bytes of the writes while the writer is short of buffers.

@@ -2,12 +2,10 @@
 //!
 //! Relies on an experiment that needs nothing but Quire, and on its servers having the experiment's directory in their command line.
 
-mod common;
-
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, quire};
+use crate::common::{PATIENCE, quire};
 
 /// Processes whose command line names `dir`: the supervisor, the worker, servers.
 fn processes(dir: &str) -> Vec<(u32, String)> {

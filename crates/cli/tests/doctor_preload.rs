@@ -2,10 +2,10 @@
 //!
 //! Relies on Debian's essential programs; on `cc` for a static one, where it can link one.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use crate::common;
 
 /// Runs the doctor, told of a library wherever that is.
 fn doctor(program: &str, more: &[&str]) -> Output {

@@ -1,14 +1,13 @@
 //! `quire image copy` while it runs: its I/O priority, its rate, and how it is cancelled.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, complaint, quire, serve};
 use quire_sys::io_priority::IoPriority;
 use quire_sys::thread::ThreadId;
+
+use crate::common::{PATIENCE, complaint, quire, serve};
 
 fn names(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -1,15 +1,13 @@
 //! `quire serve` with a log, killed at any instant: what was acknowledged is there afterwards, transactions are whole. And
 //! `quire log`, which shows what is in it.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{complaint, run, serve};
+use crate::common::{self, complaint, run, serve};
 
 const WRITERS: u64 = 3;
 const ROUNDS: u64 = 10;

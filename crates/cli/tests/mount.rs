@@ -1,5 +1,6 @@
 //! `quire mount` and its companions as an operator uses them. Where FUSE is missing these tests say so and pass.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::fs::{self, File};

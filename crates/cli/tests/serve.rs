@@ -1,10 +1,8 @@
 //! `quire serve` as a process: banner, settings from every side, signals, and clear words when it cannot start.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 
-use common::{complaint, quire, run, serve, serve_to};
+use crate::common::{self, complaint, quire, run, serve, serve_to};
 
 #[test]
 fn the_banner_says_how_to_connect_and_what_was_restored() {

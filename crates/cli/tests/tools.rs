@@ -1,11 +1,9 @@
 //! `quire image`, `doctor`, `docs`, help: what they print and how they exit.
 
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{complaint, quire, run, serve};
+use crate::common::{self, complaint, quire, run, serve};
 
 fn printed(words: &[&str]) -> String {
     let output = run(words);

@@ -1,11 +1,9 @@
 //! `quire top` in front of servers: one frame, a pipe, a password, a server that goes away.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use common::{complaint, quire, run, serve};
+use crate::common::{complaint, quire, run, serve};
 
 #[test]
 fn one_frame_tells_of_the_server_without_codes_of_a_terminal() {

@@ -2,13 +2,12 @@
 //!
 //! Relies on a loop device, which takes root and `losetup`; where there is none these tests have nothing to say.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::*;
 use quire_device::{BlockDevice, Completion, DeviceOperation, Direction, IoEngine, errno};
+
+use crate::common::*;
 
 const BLOCKS: usize = 64;
 

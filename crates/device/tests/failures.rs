@@ -1,15 +1,14 @@
 //! Faults strike where they are told to, and a power cut takes what was not made durable.
 
-mod common;
-
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use common::*;
 use quire_device::{
     Buffer, Device, DeviceError, DeviceOperation, Direction, Directory, DirectoryLayer, DiskModel, Extent,
     FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, ThrottledDirectory, Transfer, errno,
 };
+
+use crate::common::*;
 
 fn write(device: &dyn Device, block: u64, blocks: usize, value: u8) -> Result<(), DeviceError> {
     let mut buffer = Buffer::new(blocks * BLOCK).unwrap();

@@ -2,11 +2,10 @@
 //!
 //! Relies on a temporary directory for real files; where it has no direct I/O, the same tests run through the cache.
 
-mod common;
-
-use common::*;
 use proptest::prelude::*;
 use quire_device::{Device, DeviceOperation, Direction, Transfer, errno};
+
+use crate::common::*;
 
 fn carry_out(device: &dyn Device, transfers: Vec<Transfer>) -> Vec<Transfer> {
     let count = transfers.len();

@@ -2,11 +2,10 @@
 //!
 //! Relies on `MemoryDirectory`, compared with the plainest model: all versions of each sector since the last sure one.
 
-mod common;
-
-use common::*;
 use proptest::prelude::*;
 use quire_device::{Device, Direction, Directory, MemoryDirectory, PowerCut, Transfer};
+
+use crate::common::*;
 
 const BLOCKS: u8 = 6;
 const SECTORS: usize = BLOCKS as usize * BLOCK / 512;

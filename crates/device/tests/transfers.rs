@@ -2,18 +2,17 @@
 //!
 //! Relies on a temporary directory for real files; where it has no direct I/O, the same tests run through the cache.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::*;
 use proptest::prelude::*;
 use quire_device::{
     CacheMode, Completion, Device, DeviceError, DeviceOperation, Direction, Directory, DiskDirectory, Extent, IoEngine,
     Queue, Transfer,
 };
 use quire_sys::rw::{self, RwFlags};
+
+use crate::common::*;
 
 /// A new file of so many blocks in each kind of directory.
 fn devices(folder: &tempfile::TempDir, blocks: usize) -> Vec<(String, Arc<dyn Device>)> {

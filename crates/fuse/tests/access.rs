@@ -1,7 +1,5 @@
 //! Access control lists, and what running a file gives: the mount does what the directory's own file system would do.
 
-mod common;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -9,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Place, possible, skipped};
 use quire_writecache::AdmissionPolicy;
+
+use crate::common::{Place, possible, skipped};
 
 const UNPRIVILEGED: u32 = 65_534;
 const FRIEND: u32 = 12_345;

@@ -2,6 +2,7 @@
 //!
 //! The daemon is this test program, started again to serve. `QUIRE_KILL_ROUNDS` sets how often it is killed (default 3).
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::fs::{self, File};

@@ -1,16 +1,15 @@
 //! Devices that fail under a mount: programs are told, nothing acknowledged is lost, and a lost fast device is survived.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Place, possible, skipped};
 use quire_device::{Device, DeviceError, DeviceOperation, Layer, LayeredDevice, Transfer, errno};
 use quire_writecache::AdmissionPolicy;
+
+use crate::common::{Place, possible, skipped};
 
 /// Makes a device fail while it is told to.
 struct Switch {

@@ -4,6 +4,7 @@
 //!
 //! `QUIRE_FSX_OPS` sets how many (default 300 a policy), `QUIRE_FSX_SEED` where to begin.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::fs::{self, File};

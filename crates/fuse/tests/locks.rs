@@ -1,18 +1,17 @@
 //! A critical task that wants a file which another one flushes, over a slow device that is stuck until the test frees it: it
 //! sleeps in the kernel on the file's lock, and gets on because the task that holds it inherits.
 
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use common::{Place, Running, possible, skipped};
 use quire_device::IoGate;
 use quire_fuse::CriticalityRules;
 use quire_writecache::{AdmissionPolicy, TaskGraph};
+
+use crate::common::{Place, Running, possible, skipped};
 
 /// Lets a test that fails end.
 struct FreedByPanic<'a>(&'a IoGate);

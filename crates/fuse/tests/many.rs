@@ -1,21 +1,14 @@
 //! More files than the daemon may have open: listings are whole, every file is found again, and new ones can be made.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use common::{Daemon, Place, possible, skipped};
 use quire_writecache::AdmissionPolicy;
 
-const FILES: usize = 1200;
+use crate::common::{Daemon, Place, possible, skipped};
 
-/// Nothing by itself: this is what the daemon of the other tests does.
-#[test]
-fn serve_if_asked() {
-    common::serve_if_asked();
-}
+const FILES: usize = 1200;
 
 /// Has a daemon serve that may have 160 files open, and lacks these capabilities besides that of raising the limit.
 fn serve(place: &Place, without: &str) -> Daemon {

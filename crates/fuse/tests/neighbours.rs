@@ -1,8 +1,6 @@
 //! Several at once: users who may not, processes that append to one file, names that change under open files, cuts among
 //! writes, mapped stores among writes.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -11,19 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quire_rng::SplitMix64;
-
-use common::{Place, possible, skipped};
 use quire_sys::shared_map::SharedMap;
 use quire_writecache::AdmissionPolicy;
 
+use crate::common::{Place, possible, skipped};
+
 /// A user without any rights.
 const UNPRIVILEGED: u32 = 65_534;
-
-/// Nothing by itself: this is what the daemon of the other tests does.
-#[test]
-fn serve_if_asked() {
-    common::serve_if_asked();
-}
 
 fn sh(script: &str, dir: &Path) -> Command {
     let mut command = Command::new("sh");

@@ -1,18 +1,17 @@
 //! What programs expect of a file system: names, links, permissions, times, attributes, files without names.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
-use common::{Place, possible};
 use quire_fuse::MountError;
 use quire_sys::at::{self, AccessMode, OnExisting};
 use quire_sys::xattr;
 use quire_writecache::AdmissionPolicy;
+
+use crate::common::{self, Place, possible};
 
 #[test]
 fn bytes_written_are_read_back_before_and_after_a_remount_and_in_the_directory() {

@@ -1,8 +1,6 @@
 //! What programs see of a file when it was closed after its last write: nothing changes any more, while its bytes are on
 //! their way to the directory and when they are there.
 
-mod common;
-
 use std::fs::{self, File, FileTimes};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -10,8 +8,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Place, Running, possible};
 use quire_writecache::AdmissionPolicy;
+
+use crate::common::{Place, Running, possible};
 
 /// Length, times of writing and of the last change, and space in units of 512 bytes, past the kernel's own memory of it.
 fn facts(path: &Path) -> (u64, String, String, u64) {

@@ -1,7 +1,5 @@
 //! Hundreds of requests that wait for a slow device which is stuck: the mount goes on serving all other programs.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -9,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Place, possible};
 use quire_device::IoGate;
 use quire_fuse::CriticalityRules;
 use quire_writecache::{AdmissionPolicy, TaskGraph};
+
+use crate::common::{Place, possible};
 
 /// More than there are readers and helpers for requests that wait.
 const CLIENTS: usize = 300;

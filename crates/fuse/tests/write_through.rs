@@ -1,18 +1,16 @@
 //! Small new files go straight to the directory, and no program can tell: their bytes are there, in order, whatever becomes of
 //! the file.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use quire_rng::SplitMix64;
-
-use common::{Place, possible};
 use quire_writecache::AdmissionPolicy;
 use serde_json::Value;
+
+use crate::common::{Place, possible};
 
 fn straight_bytes(stats: &Value) -> u64 {
     stats["requests"]["straight_bytes"].as_u64().unwrap()

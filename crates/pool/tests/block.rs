@@ -4,14 +4,13 @@
 //!
 //! Relies on a loop device, which takes root and `losetup`; where there is none this test has nothing to say.
 
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use common::plain_map;
 use quire_device::{BlockDevice, CacheMode, IoEngine, of_file};
 use quire_pool::{PageNo, Pool, PoolConfig, PoolError, TierConfig};
+
+use crate::common::plain_map;
 
 const PAGE: usize = 16384;
 /// Ten pages and a bit, in sectors of 512 bytes.

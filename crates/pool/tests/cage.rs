@@ -4,10 +4,14 @@
 //! Relies on root and on the memory controller of cgroup v1 or v2; where there is none the test has nothing to say. The
 //! work is done by this program, run again inside the group.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
+#[path = "common/memory_group.rs"]
+#[allow(dead_code, reason = "another test uses other parts of it")]
+mod memory_group;
 
 use common::PAGE;
-use common::memory_group::MemoryGroup;
+use memory_group::MemoryGroup;
 use quire_device::{Directory, DiskDirectory};
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
 use quire_rng::SplitMix64;

@@ -1,5 +1,6 @@
 //! The ceiling, as the system sees it: the process's memory. Alone in its program, so that no other test's memory is counted.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use common::PAGE;

@@ -1,15 +1,14 @@
 //! The power goes at any step: what was synced is there, what was not is old or new, sector by sector.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{PAGE, plain_map, small_config, tier};
 use quire_device::{
     Device, DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, PowerCut, errno,
 };
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
+
+use crate::common::{PAGE, plain_map, small_config, tier};
 
 const PAGES: u64 = 24;
 /// What the device promises to write whole.

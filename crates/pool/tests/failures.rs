@@ -1,12 +1,11 @@
 //! Devices that fail: errors reach who must know, once and for all where data is at stake, and nothing leaks.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{PAGE, number, numbered, plain_map, put_number, small_pool};
 use quire_device::{DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, errno};
 use quire_pool::{Map, PageNo, Pool, PoolError};
+
+use crate::common::{PAGE, number, numbered, plain_map, put_number, small_pool};
 
 fn faulty_map(pages: u64, budget: usize, trigger: FaultTrigger) -> (Arc<Pool>, Map, FaultInjector) {
     let (memory, _) = numbered(pages);

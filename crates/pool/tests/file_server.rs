@@ -1,15 +1,11 @@
 //! The example that sends leased pages: what arrives is the file, also when the file is larger than the pool and clients are many, and whatever
 //! they ask for.
 
-#[path = "../../../examples/file_server.rs"]
-#[allow(dead_code, reason = "`main` is for the command line")]
-mod file_server;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
-use file_server::FileServer;
+use crate::file_server_example::FileServer;
 
 /// What is answered to `request`.
 fn ask(server: SocketAddr, request: &[u8]) -> Vec<u8> {

@@ -1,12 +1,11 @@
 //! What `flush` and `sync` promise while others change pages, write them, or fail to.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{PAGE, number, numbered, plain_map, put_number, small_config};
 use quire_device::{DeviceOperation, IoGate, MemoryDirectory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
+
+use crate::common::{PAGE, number, numbered, plain_map, put_number, small_config};
 
 /// A map of 64 pages behind a gate.
 fn gated_map(config: PoolConfig) -> (MemoryDirectory, IoGate, Map) {

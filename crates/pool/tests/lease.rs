@@ -1,16 +1,15 @@
 //! Leases: bytes in place that stay what they were, under a bound, whatever becomes of their pages.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PAGE, Stop, number, numbered, plain_map, put_number, seal, sealed, small_config, small_pool};
 use quire_device::{
     Buffer, DeviceOperation, Direction, Directory, Extent, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory,
     Transfer, errno,
 };
 use quire_pool::{Lease, Map, PageNo, Pool, PoolConfig, PoolError};
+
+use crate::common::{PAGE, Stop, number, numbered, plain_map, put_number, seal, sealed, small_config, small_pool};
 
 /// The number at the start of page `page` of a lease that begins with a page.
 fn number_in(lease: &Lease<'_>, page: usize) -> u64 {

@@ -3,12 +3,9 @@
 //!
 //! Relies on counters: the value that an addition finds is its place in the order, so checking a history takes no search.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{PAGE, Stop, cases, plain_map, seal, sealed, small_config, tier};
 use proptest::prelude::*;
 use quire_device::{
     Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
@@ -16,6 +13,8 @@ use quire_device::{
 };
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError};
 use quire_rng::SplitMix64;
+
+use crate::common::{PAGE, Stop, cases, plain_map, seal, sealed, small_config, tier};
 
 const PAGES: u64 = 10;
 const THREADS: u64 = 4;

@@ -1,6 +1,7 @@
 //! What the pool keeps beside the pages, counted by the allocator: no more than a hundredth of the frames. Alone in its
 //! program, so that no other test's memory is counted.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -2,17 +2,16 @@
 //! all kinds of devices and with pages of several sizes, with and without a second tier whose memory the kernel takes. Leases are kept
 //! over the operations that follow, and must show what they showed at first.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{PAGE, cases};
 use proptest::prelude::*;
 use quire_device::{
     CacheMode, Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
     MemoryDirectory, errno,
 };
 use quire_pool::{Lease, Map, MapOptions, PageNo, Pool, PoolConfig, PoolError, TierCompression, TierConfig, TierSize};
+
+use crate::common::{PAGE, cases};
 
 /// Leases kept at a time; more of them would leave small pools too little.
 const MOST_LEASES: usize = 3;

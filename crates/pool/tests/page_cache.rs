@@ -1,14 +1,13 @@
 //! The system's page cache beside the pool: what another program left there is used and given up, and what is in both is told.
 
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use common::{PAGE, number, plain_map, put_number, small_config};
 use quire_device::{Device, Directory, DiskDirectory};
 use quire_pool::{Map, MapOptions, Pool, PoolConfig, TierConfig, TransparentMap};
+
+use crate::common::{PAGE, number, plain_map, put_number, small_config};
 
 const PAGES: u64 = 64;
 

@@ -1,12 +1,11 @@
 //! What a user of a map sees: bytes of the file, under the ceiling, whatever happens behind it.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{PAGE, number, numbered, plain_map, put_number, sealed, small_config, small_pool};
 use quire_device::{Device, Directory, MemoryDirectory};
 use quire_pool::{MapOptions, PageNo, Pool, PoolConfig, PoolError, WaitCause};
+
+use crate::common::{self, PAGE, number, numbered, plain_map, put_number, sealed, small_config, small_pool};
 
 #[test]
 fn pages_come_and_go_and_hold_what_the_file_holds() {

@@ -3,13 +3,16 @@
 //! Relies on root and a memory controller for the tests under a limit; the test without one takes 512 MiB for a moment, and there is
 //! enough for all. The work and the other process are this program, run again.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
+#[path = "common/memory_group.rs"]
+mod memory_group;
 
 use std::process::Command;
 use std::sync::Arc;
 
-use common::memory_group::MemoryGroup;
 use common::{PAGE, plain_map, seal, sealed};
+use memory_group::MemoryGroup;
 use quire_device::{Device, Directory, DiskDirectory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, TierCompression, TierConfig, TierSize};
 use quire_rng::SplitMix64;

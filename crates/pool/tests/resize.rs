@@ -2,12 +2,11 @@
 //!
 //! Relies on pages of a file in memory.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{PAGE, number, numbered, plain_map, put_number, small_config, tier};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError, TierConfig, TierSize};
+
+use crate::common::{self, PAGE, number, numbered, plain_map, put_number, small_config, tier};
 
 const PAGES: u64 = 256;
 

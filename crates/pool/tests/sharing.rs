@@ -1,8 +1,6 @@
 //! Several maps in one pool: each keeps its fair share, whatever the others do.
 
-mod common;
-
-use common::{number, numbered, plain_map, put_number, small_pool};
+use crate::common::{number, numbered, plain_map, put_number, small_pool};
 
 #[test]
 fn a_map_that_scans_does_not_push_the_other_below_its_share() {

@@ -1,13 +1,12 @@
 //! Many threads on few pages: nothing is lost, nothing is torn, the ceiling holds.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{PAGE, numbered, plain_map, seal, sealed, small_config, small_pool};
 use quire_device::{Device, Directory, DiskDirectory, MemoryDirectory};
 use quire_pool::{Map, PageNo, Pool, PoolConfig};
+
+use crate::common::{self, PAGE, numbered, plain_map, seal, sealed, small_config, small_pool};
 
 const PAGES: u64 = 48;
 const THREADS: u64 = 4;

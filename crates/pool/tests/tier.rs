@@ -1,14 +1,13 @@
 //! The second tier: what comes from it, what never does, and what is left when its memory goes.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{PAGE, number, numbered, plain_map, put_number, small_config, tier};
 use quire_device::{Device, Direction, Directory, Extent, Transfer};
 use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, PoolStats, TransparentMap};
 use quire_rng::SplitMix64;
 use quire_sys::buffer::Buffer;
+
+use crate::common::{PAGE, number, numbered, plain_map, put_number, small_config, tier};
 
 const PAGES: u64 = 64;
 

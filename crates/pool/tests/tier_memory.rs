@@ -2,6 +2,7 @@
 //!
 //! Relies on `/proc/self/statm`, and on this program being run again for each test, so that no other one takes memory meanwhile.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::process::Command;

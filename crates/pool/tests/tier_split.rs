@@ -2,16 +2,15 @@
 //!
 //! Relies on the thread that looks four times a second; the tests go on until it has moved memory, or for very many uses of pages.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{PAGE, number, numbered, plain_map, put_number, seal, sealed, small_config};
 use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
 use quire_pool::{
     Map, MapOptions, PageNo, Pool, PoolConfig, TierCompression, TierConfig, TierSize, TransparentMap, WritebackHooks,
 };
 use quire_rng::SplitMix64;
+
+use crate::common::{PAGE, number, numbered, plain_map, put_number, seal, sealed, small_config};
 
 const BUDGET_PAGES: u64 = 1024;
 /// Uses after which a division that hasn't moved will not.

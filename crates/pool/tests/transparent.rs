@@ -2,18 +2,17 @@
 //!
 //! Relies on userfaultfd; where it is forbidden the tests say so and do nothing.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{PAGE, Stop, cases, numbered, plain_map, small_config, small_pool};
 use proptest::prelude::*;
 use quire_device::{
     Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
     MemoryDirectory, errno,
 };
 use quire_pool::{AccessAdvice, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
+
+use crate::common::{PAGE, Stop, cases, numbered, plain_map, small_config, small_pool};
 
 fn transparent(pool: &Arc<Pool>, device: Arc<dyn Device>) -> Option<TransparentMap> {
     let options = MapOptions { reserve_bytes: 64 * PAGE as u64, ..MapOptions::default() };

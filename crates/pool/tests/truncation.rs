@@ -2,16 +2,15 @@
 //!
 //! Relies on pages being copied into memory of the pool: no file is mapped, so none that gets shorter can end the process.
 
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use common::{PAGE, Stop, number, plain_map, seal, sealed, small_config, tier};
 use quire_device::{CacheMode, Directory, DiskDirectory, IoEngine};
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError, TierConfig};
 use tempfile::TempDir;
+
+use crate::common::{PAGE, Stop, number, plain_map, seal, sealed, small_config, tier};
 
 const PAGES: u64 = 64;
 const MOST_VALUE: u64 = 100;

@@ -1,11 +1,9 @@
 //! Which clients may connect, and what they may do without the password: passwords, protected mode, Unix sockets.
 
-mod common;
-
 use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 
-use common::{Client, Value, request, start};
+use crate::common::{Client, Value, request, start};
 
 const NOAUTH: &str = "NOAUTH Authentication required.";
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";

@@ -1,11 +1,9 @@
 //! Users and what they may do: rules hold for clients at once, in transactions and scripts too; where users are kept; what is denied is
 //! noted, and no password is shown.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Client, Running, Value, config_in, refused, start, start_in, start_with};
+use crate::common::{self, Client, Running, Value, config_in, refused, start, start_in, start_with};
 
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 const NO_CHANNEL: &str = "NOPERM this user has no permissions to access one of the channels used as arguments";

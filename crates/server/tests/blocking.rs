@@ -1,8 +1,6 @@
 //! Commands that wait for lists: who is served, what the log and a restart have of it, and that nothing is left of a client that goes.
 
-mod common;
-
-use common::{
+use crate::common::{
     Client, Running, Value, awaited, blocked, config_in, eventually, request, start, start_in, start_with, wait,
 };
 

@@ -1,9 +1,7 @@
 //! Commands that wait for streams: what wakes them and what does not, and what the log and a restart have of it. What holds of all waiting is
 //! in `blocking`.
 
-mod common;
-
-use common::{Client, Running, Value, awaited, blocked, start, start_in, wait};
+use crate::common::{Client, Running, Value, awaited, blocked, start, start_in, wait};
 
 /// A server, one client that looks on, and others.
 fn with_clients(count: usize) -> (Running, Client, Vec<Client>) {

@@ -1,9 +1,7 @@
 //! Commands that wait for sorted sets: what wakes them and what does not, who is served, and what the log and a restart have of it.
 //! What holds of all waiting is in `blocking`.
 
-mod common;
-
-use common::{Client, Running, Value, awaited, blocked, request, start, start_in, wait};
+use crate::common::{Client, Running, Value, awaited, blocked, request, start, start_in, wait};
 
 /// A server, one client that looks on, and others.
 fn with_clients(count: usize) -> (Running, Client, Vec<Client>) {

@@ -1,10 +1,8 @@
 //! CLIENT and its subcommands, over several connections.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{Client, Value, eventually, framed, request, start};
+use crate::common::{Client, Value, eventually, framed, request, start};
 
 fn field(line: &str, name: &str) -> String {
     let prefix = format!("{name}=");

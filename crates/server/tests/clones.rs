@@ -1,15 +1,14 @@
 //! Clones: servers on an image that another server made, as their clients see them, and what becomes of the image.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Client, Running, eventually, start_clone, start_in};
 use tempfile::TempDir;
+
+use crate::common::{self, Client, Running, eventually, start_clone, start_in};
 
 const IMAGE: &str = "dump.quire";
 const INCREMENTAL: (&str, &str) = ("checkpoint-incremental", "yes");

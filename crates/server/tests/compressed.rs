@@ -1,8 +1,6 @@
 //! Compressed saves, as clients see them.
 
-mod common;
-
-use common::{Client, eventually, request, start_clone, start_in};
+use crate::common::{Client, eventually, request, start_clone, start_in};
 
 fn number(client: &mut Client, field: &str) -> u64 {
     client.info(field).parse().unwrap()

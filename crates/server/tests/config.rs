@@ -1,12 +1,11 @@
 //! CONFIG while the server runs, and what settings change.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Client, Value, eventually, start, start_logging, start_with};
 use quire_device::{Directory, DiskDirectory};
 use quire_server::config::Config;
+
+use crate::common::{Client, Value, eventually, start, start_logging, start_with};
 
 fn get(client: &mut Client, name: &str) -> String {
     let pair = client.call(&format!("CONFIG GET {name}"));

@@ -1,11 +1,9 @@
 //! COPY of a large key: other clients' commands run between its steps, none of them sees half of it, and what happens meanwhile
 //! to its source, its client and the server leaves no trace of it but the copy.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Client, Running, Value, ask_for_copy, config_in, eventually, go_on, request, start, start_with};
+use crate::common::{Client, Running, Value, ask_for_copy, config_in, eventually, go_on, request, start, start_with};
 
 /// So many members take many steps to copy.
 const MEMBERS: usize = 20_000;

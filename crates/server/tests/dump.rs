@@ -1,12 +1,11 @@
 //! DUMP and RESTORE over real sockets: what the log brings back, what is changed when a payload is refused, and the data of Redis
 //! that a server finds at its start.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Client, Value, config_in, start, start_in};
 use quire_rdb::{KeyFacts, PayloadWriter, ValueKind, Writer};
+
+use crate::common::{self, Client, Value, config_in, start, start_in};
 
 fn payload(client: &mut Client, key: &str) -> Vec<u8> {
     match client.call(&format!("DUMP {key}")) {

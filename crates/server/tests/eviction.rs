@@ -1,8 +1,6 @@
 //! Eviction: what a server with `maxmemory` and a policy does when its data outgrows the limit.
 
-mod common;
-
-use common::{Client, Running, Value, eventually, framed, start, start_in};
+use crate::common::{Client, Running, Value, eventually, framed, start, start_in};
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 

@@ -1,5 +1,6 @@
 //! Clients that are slow, greedy, many or gone: what the server keeps for them is bounded, and others are served meanwhile.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::net::TcpStream;

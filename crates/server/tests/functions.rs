@@ -1,8 +1,6 @@
 //! Functions through the wire: what libraries survive, what the log holds of them, how functions are ended.
 
-mod common;
-
-use common::{Client, Running, Value, framed, start, start_clone, start_in};
+use crate::common::{self, Client, Running, Value, framed, start, start_clone, start_in};
 
 const LIBRARY: &[u8] = b"#!lua name=lib\n\
     redis.register_function('put', function(keys, args) return redis.call('set', keys[1], args[1]) end)\n\

@@ -2,10 +2,9 @@
 //! served between the steps and see the value as it was; the command runs at one instant, and neither an image nor the log has
 //! anything of it before.
 
-mod common;
-
-use common::{Client, Running, Value, eventually, framed, go_on, request, start, start_small, start_within};
 use quire_device::{MemoryDirectory, PowerCut};
+
+use crate::common::{Client, Running, Value, eventually, framed, go_on, request, start, start_small, start_within};
 
 /// A string of this length takes several steps to copy.
 const LEN: usize = 6 << 20;

@@ -1,8 +1,6 @@
 //! Incremental saves, as clients see them.
 
-mod common;
-
-use common::{Client, Running, eventually, request, start_in};
+use crate::common::{Client, Running, eventually, request, start_in};
 
 const INCREMENTAL: (&str, &str) = ("checkpoint-incremental", "yes");
 

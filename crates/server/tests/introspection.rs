@@ -1,9 +1,8 @@
 //! What the server tells of itself: COMMAND, INFO, LATENCY, SLOWLOG, DEBUG, TIME.
 
-mod common;
-
-use common::{Client, Value, start};
 use quire_server::specs;
+
+use crate::common::{self, Client, Value, start};
 
 /// Every command that the project promises.
 const PROMISED: &str = "ping echo hello auth select quit reset client command config info time dbsize flushdb flushall swapdb keys \

@@ -1,10 +1,8 @@
 //! Keys and hashes over real sockets: what scans promise, forms of replies, and requests that ask for too much.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::{Client, Value, framed, start};
+use crate::common::{Client, Value, framed, start};
 
 /// The elements that a whole scan passes, while `meanwhile` runs between its steps.
 fn scanned(client: &mut Client, command: &str, mut meanwhile: impl FnMut(&mut Client, usize)) -> HashSet<Vec<u8>> {

@@ -1,9 +1,8 @@
 //! Lists over real sockets: what is counted, what is done in steps, and what comes back after a restart.
 
-mod common;
-
-use common::{Client, Value, config_in, eventually, request, start, start_in, start_small, start_with};
 use quire_device::MemoryDirectory;
+
+use crate::common::{Client, Value, config_in, eventually, request, start, start_in, start_small, start_with};
 
 /// Pushes so many elements of this length, a thousand at a time.
 fn fill(client: &mut Client, key: &str, elements: usize, len: usize) {

@@ -1,7 +1,5 @@
 //! While the data is loaded: what clients may do, what they are told, and that nothing is saved before the data is there.
 
-mod common;
-
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use common::{Client, Value, config_in, eventually, start_in};
 use quire_server::load_progress::LoadProgress;
 use quire_server::net::{LoadingServer, ServerError};
 use quire_server::saving;
 use quire_server::state::ServerHooks;
+
+use crate::common::{self, Client, Value, config_in, eventually, start_in};
 
 const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 

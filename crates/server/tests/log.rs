@@ -1,16 +1,15 @@
 //! The log of writes as clients see it: what they wait for, what happens when its disk stalls or fails.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
-    Client, Running, Value, config_in, eventually, refused, request, start, start_in, start_logging, start_with,
-};
 use quire_device::{
     DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, IoGate, MemoryDirectory, errno,
 };
 use tempfile::TempDir;
+
+use crate::common::{
+    self, Client, Running, Value, config_in, eventually, refused, request, start, start_in, start_logging, start_with,
+};
 
 const ALWAYS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
 

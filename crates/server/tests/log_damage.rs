@@ -1,10 +1,9 @@
 //! A server started on a damaged log: every acknowledged write is there, or the start is refused with file and offset and
 //! nothing is touched. With `accept-damaged-log` it goes on with what can be read, and keeps the damaged files.
 
-mod common;
-
-use common::{Running, start_within};
 use quire_device::{Directory, MemoryDirectory};
+
+use crate::common::{Running, start_within};
 
 const LOGGING: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always"), ("log-segment-bytes", "1mb")];
 const KEYS: u64 = 400;

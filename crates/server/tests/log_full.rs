@@ -1,6 +1,7 @@
 //! The log of writes on a disk that is full for a while: writes are refused, nothing that was acknowledged is lost, and writes go on
 //! by themselves when there is room.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::path::Path;

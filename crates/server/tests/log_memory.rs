@@ -1,10 +1,9 @@
 //! The log and memory that runs out: what a command did before it failed is what a restart brings back, and a restart with
 //! less memory says what to do.
 
-mod common;
-
-use common::{Client, Value, start_small, start_within};
 use quire_device::MemoryDirectory;
+
+use crate::common::{Client, Value, start_small, start_within};
 
 const LOGGING: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "no"), ("log-segment-bytes", "1mb")];
 const ARENA_BYTES: u64 = 32 << 20;

@@ -1,11 +1,10 @@
 //! The server on a disk whose power goes at any moment, image and log alike: what was acknowledged is there afterwards,
 //! transactions are whole, and nothing is there without what came before it.
 
-mod common;
-
-use common::{Client, Running, Value, eventually, request, start_within};
 use quire_device::{MemoryDirectory, PowerCut};
 use quire_rng::SplitMix64;
+
+use crate::common::{Client, Running, Value, eventually, request, start_within};
 
 const CLIENTS: usize = 3;
 const ROUNDS: u64 = 14;

@@ -1,17 +1,16 @@
 //! What the log brings back: after a restart the data is the same, whichever commands made it.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Client, Running, eventually, start_in, start_within};
 use quire_device::{Directory, MemoryDirectory};
 use quire_rng::SplitMix64;
 use quire_server::specs;
 use quire_server::table::WRITE;
 use quire_wal::{DirectoryScan, Log, LogIdentity, LogOptions};
+
+use crate::common::{Client, Running, eventually, start_in, start_within};
 
 const KEYS: u64 = 12;
 const DATABASES: u64 = 3;

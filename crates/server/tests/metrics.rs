@@ -1,12 +1,11 @@
 //! The metrics' endpoint of a server: what it serves, and that INFO and the table of metrics agree.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use common::{PATIENCE, Running, Value, free_port, start};
 use quire_server::metrics::table::FIELDS;
+
+use crate::common::{self, PATIENCE, Running, Value, free_port, start};
 
 fn serve(more: &[(&str, &str)]) -> (Running, u16) {
     let port = free_port();

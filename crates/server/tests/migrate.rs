@@ -1,12 +1,11 @@
 //! MIGRATE between two servers over real sockets: what moves, what stays, who waits meanwhile.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use common::{Client, Running, Value, start, start_in};
 use quire_rng::SplitMix64;
+
+use crate::common::{self, Client, Running, Value, start, start_in};
 
 fn migrate(client: &mut Client, port: u16, rest: &str) -> String {
     client.text(&format!("MIGRATE 127.0.0.1 {port} {rest}"))

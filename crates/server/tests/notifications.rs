@@ -1,8 +1,6 @@
 //! Keyspace notifications: each command's changes are told by the names that Redis gives them, and keys that expire are told, too.
 
-mod common;
-
-use common::{Client, Value, eventually, start};
+use crate::common::{self, Client, Value, eventually, start};
 
 /// The messages up to the next `end`, as `event key` where the channel tells the event.
 fn told(listener: &mut Client, admin: &mut Client) -> Vec<String> {

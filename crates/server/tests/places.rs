@@ -1,13 +1,12 @@
 //! CONFIG SET dir and dbfilename while the server runs: which places it keeps other servers from, and what it removes where.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Client, Value, config_in, eventually, request, start_in};
 use quire_server::lock_file;
 use tempfile::{TempDir, tempdir};
+
+use crate::common::{Client, Value, config_in, eventually, request, start_in};
 
 const LOCAL_CONFIGS: (&str, &str) = ("enable-protected-configs", "local");
 const SMALL_SEGMENTS: (&str, &str) = ("log-segment-bytes", "1mb");

@@ -1,12 +1,10 @@
 //! The wire protocol over real sockets: both request forms, both reply protocols, pieces of any size, and what is refused.
 
-mod common;
-
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::{Client, Value, framed, request, start};
+use crate::common::{Client, Value, framed, request, start};
 
 #[test]
 fn inline_commands_are_understood_with_quotes_and_escapes() {

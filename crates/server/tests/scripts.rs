@@ -1,8 +1,6 @@
 //! Scripts through the wire: their limits, how they are ended, what they leave in the log.
 
-mod common;
-
-use common::{Client, Value, framed, start, start_in};
+use crate::common::{self, Client, Value, framed, start, start_in};
 
 /// Long enough for a script to be over its time, which is a millisecond in these tests.
 const ENDLESS: &str = "while true do end";

@@ -1,10 +1,11 @@
 //! COPY of a long string: other clients' commands run between its steps, none of them sees half of it, and neither an image nor
 //! the log has anything of it before it is whole.
 
-mod common;
-
-use common::{Client, Value, ask_for_copy, eventually, framed, go_on, request, start, start_small, start_within};
 use quire_device::{MemoryDirectory, PowerCut};
+
+use crate::common::{
+    Client, Value, ask_for_copy, eventually, framed, go_on, request, start, start_small, start_within,
+};
 
 /// A string of this length takes several steps to copy.
 const LEN: usize = 6 << 20;

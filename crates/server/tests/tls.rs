@@ -1,19 +1,18 @@
 //! TLS: clients with and without certificates, versions, renewed certificates, long requests and replies, what is not TLS.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{PATIENCE, Running, Value, free_port, start, start_in};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
+
+use crate::common::{self, PATIENCE, Running, Value, free_port, start, start_in};
 
 type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 

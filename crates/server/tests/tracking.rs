@@ -1,9 +1,7 @@
 //! Client-side caching: who is told of which keys, in which order with its replies, by which connection; and that what the server
 //! remembers for it is bounded and goes with its clients.
 
-mod common;
-
-use common::{Client, Running, Value, eventually, framed, request, start};
+use crate::common::{Client, Running, Value, eventually, framed, request, start};
 
 fn bulk(text: &str) -> Value {
     Value::Bulk(text.into())

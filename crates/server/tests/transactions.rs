@@ -1,8 +1,6 @@
 //! MULTI, EXEC, DISCARD, WATCH and UNWATCH between connections.
 
-mod common;
-
-use common::{Client, Value, start};
+use crate::common::{self, Client, Value, start};
 
 fn ok() -> Value {
     Value::Simple("OK".into())

@@ -2,19 +2,18 @@
 //!
 //! Relies on a gate before the image's file, which holds the restore up for as long as a test likes.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Client, Running, config_in, eventually, request, start_in, start_restoring};
 use quire_device::{DiskDirectory, IoGate};
 use quire_server::net::Server;
 use quire_server::saving;
 use quire_server::state::ServerHooks;
+
+use crate::common::{Client, Running, config_in, eventually, request, start_in, start_restoring};
 
 const IMAGE: &str = "dump.quire";
 const PAGE: usize = 4096;

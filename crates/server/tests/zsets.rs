@@ -1,8 +1,6 @@
 //! Sorted sets over real sockets: what is counted, what replies look like in both protocols, and what comes back after a restart.
 
-mod common;
-
-use common::{Client, Value, start, start_in};
+use crate::common::{Client, Value, start, start_in};
 
 fn changes(client: &mut Client) -> i64 {
     client.info("rdb_changes_since_last_save").parse().unwrap()

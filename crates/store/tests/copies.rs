@@ -1,17 +1,15 @@
 //! COPY in steps: at every point of it the copy isn't there or whole, whatever happens to its source, to its target and to the
 //! databases meanwhile; and what a half copy takes comes back.
 
-#[path = "common/copy_steps.rs"]
-mod copy_steps;
-
 use std::collections::BTreeMap;
 
-use copy_steps::{
-    BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
-};
 use proptest::prelude::*;
 use quire_store::{
     CopyProgress, CopyStep, DbId, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, set, string, zset,
+};
+
+use crate::common::copy_steps::{
+    BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
 };
 
 fn filled(members: usize) -> Store {

@@ -1,13 +1,12 @@
 //! Lists whose bytes are not what this program wrote: named as damage by a check, and by whatever meets it; never a panic, an endless
 //! walk or an element of another value.
 
-mod common;
-
-use common::{Image, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::list::{self, End};
 use quire_store::{CopyStep, DbId, EncodingLimits, Store, StoreConfig, StoreError};
+
+use crate::common::{Image, image_of, open};
 
 const DB: DbId = DbId(0);
 const KEY: &[u8] = b"hostile key";

@@ -1,15 +1,12 @@
 //! Streams whose bytes are not what this program wrote: named as damage by a check, and never a panic, an endless walk or an entry of
 //! another value.
 
-mod common;
-#[path = "common/streams.rs"]
-mod streams;
-
-use common::{config, image_of, open};
 use proptest::prelude::*;
 use quire_store::stream::{self, StreamCut, StreamTrim};
 use quire_store::{EncodingLimits, Store, StoreError, StreamId, StreamOrder};
-use streams::{ZERO, add, id, limits};
+
+use crate::common::streams::{ZERO, add, id, limits};
+use crate::common::{config, image_of, open};
 
 const KEY: &[u8] = b"hostile key";
 /// Before every other word of a field, so that it is found in an image.

@@ -1,13 +1,12 @@
 //! Sorted sets whose bytes are not what this program wrote: named as damage by a check, and never a panic, an endless walk or a member
 //! of another value.
 
-mod common;
-
-use common::{Image, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::zset::{self, Aggregate};
 use quire_store::{Cut, DbId, Direction, EncodingLimits, Store, StoreConfig, StoreError};
+
+use crate::common::{Image, image_of, open};
 
 const DB: DbId = DbId(0);
 const KEY: &[u8] = b"hostile key";

@@ -1,8 +1,5 @@
 //! Stores that come from an image: whole, in the middle of freeing, and damaged.
 
-mod common;
-
-use common::{Image, config, image_of, open};
 use proptest::prelude::*;
 use quire_snapshot::PAGE_SIZE;
 use quire_store::list::End;
@@ -11,6 +8,8 @@ use quire_store::zset::{self, Aggregate};
 use quire_store::{
     Cut, DbId, Direction, ExpiryChange, SetMember, Store, StoreError, attachment, hash, list, set, string,
 };
+
+use crate::common::{Image, config, image_of, open};
 
 const DB: DbId = DbId(0);
 const NOW_MS: i64 = 1_000_000;

@@ -1,8 +1,5 @@
 //! Incremental saves, end to end: deltas over an image on real files, restarts from them, compaction, failures.
 
-#[path = "common/saves.rs"]
-mod save_helpers;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +11,8 @@ use quire_device::{
     MemoryDirectory, PowerCut, Transfer, errno,
 };
 use quire_store::{ExpiryChange, ImageLocation, RestoreMode, SaveError, Store, StoreConfig, string};
-use save_helpers::{DB, FILE, MODES, wait, write};
+
+use crate::common::saves::{DB, FILE, MODES, wait, write};
 
 const KEYS: u32 = 6000;
 

@@ -1,13 +1,12 @@
 //! Lists against a model from `std`, through both encodings, refused growth, images and copies.
 
-mod common;
-
 use std::collections::VecDeque;
 
-use common::{image_of, open};
 use proptest::prelude::*;
 use quire_store::list::{self, End};
 use quire_store::{DbId, Element, EncodingLimits, Keyspace, Store, StoreConfig, StoreError};
+
+use crate::common::{image_of, open};
 
 const ZERO: DbId = DbId(0);
 const KEYS: [&[u8]; 2] = [b"a", b"b"];

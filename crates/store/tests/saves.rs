@@ -1,8 +1,5 @@
 //! Saving and bringing back, end to end: real files, writes during saves, failing directories, damaged images.
 
-#[path = "common/saves.rs"]
-mod save_helpers;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,7 +13,8 @@ use quire_device::{
 use quire_store::{
     DbId, ExpiryChange, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, Store, StoreConfig, hash, string,
 };
-use save_helpers::{DB, FILE, MODES, wait, write};
+
+use crate::common::saves::{DB, FILE, MODES, wait, write};
 
 /// Hashes and draws go alike each time.
 const SEED: u64 = 2026;

@@ -1,11 +1,9 @@
 //! What Redis 7.0.15 says, and what happens at the limits.
 
-#[allow(dead_code)]
-mod common;
-
-use common::config;
 use quire_store::numbers::hex;
 use quire_store::{DbId, EncodingLimits, ExpiryChange, Store, StoreConfig, StoreError, ValueType, hash, string};
+
+use crate::common::config;
 
 const DB: DbId = DbId(0);
 

@@ -1,16 +1,15 @@
 //! Sets against a model: every encoding and every change from one to the next, through images and copies, with all that can
 //! be calculated from them.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{config, image_of, open};
 use proptest::prelude::*;
 use quire_store::set::SetOperation;
 use quire_store::{
     DbId, EncodingLimits, ExpiryChange, SetMember, Store, StoreConfig, StoreError, ValueType, set, string,
 };
+
+use crate::common::{config, image_of, open};
 
 const DB: DbId = DbId(0);
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];

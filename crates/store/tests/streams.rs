@@ -1,14 +1,12 @@
 //! Streams beside a simple model: entries, groups and what is pending, in every encoding, through copies and images.
 
-#[path = "common/streams.rs"]
-mod streams;
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use quire_store::stream::{self, StreamCut, StreamTrim};
 use quire_store::{CopyProgress, CopyStep, Store, StreamId, StreamOrder};
-use streams::{GroupModel, Words, ZERO, add, all, groups, id, part, store_of};
+
+use crate::common::streams::{GroupModel, Words, ZERO, add, all, groups, id, part, store_of};
 
 const KEY: &[u8] = b"key";
 

@@ -1,17 +1,15 @@
 //! COPY of a long string in steps: at every point of it the copy isn't there or whole and of one time, whatever happens to its
 //! source meanwhile; an image cut at any step, and memory that is refused, have nothing of it left.
 
-#[path = "common/copy_steps.rs"]
-mod copy_steps;
-
 use std::collections::BTreeMap;
 
-use copy_steps::{
-    BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
-};
 use proptest::prelude::*;
 use quire_store::{
     CopyProgress, CopyStep, DbId, ExpiryChange, ImageLocation, RestoreMode, Store, StoreConfig, StoreError, set, string,
+};
+
+use crate::common::copy_steps::{
+    BUDGET, DB, Event, OWNER, assert_image_without_copy, assert_one_value, begin, config, free_all, make_whole,
 };
 
 /// Bytes that one unit of a budget copies.

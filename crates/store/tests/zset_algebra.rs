@@ -1,14 +1,12 @@
 //! Unions, intersections and differences of sorted sets and sets: sums by the order of adding, indexes, the sign of 0.
 
-#[path = "common/zsets.rs"]
-mod sorted_sets;
-
 use std::collections::BTreeMap;
 
 use quire_store::set::SetOperation;
 use quire_store::zset::{self, Aggregate};
 use quire_store::{Store, StoreError, set};
-use sorted_sets::{Members, ZERO, all, set_scores, store_of};
+
+use crate::common::zsets::{Members, ZERO, all, set_scores, store_of};
 
 #[test]
 fn sets_are_combined_as_if_their_scores_were_one() {

@@ -1,18 +1,15 @@
 //! Sorted sets against a model from `std`, through both encodings, refused growth, images and copies.
 
-mod common;
-#[path = "common/zsets.rs"]
-mod sorted_sets;
-
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use common::{image_of, open};
 use proptest::prelude::*;
 use quire_store::set::SetOperation;
 use quire_store::zset::{self, Aggregate};
 use quire_store::{Cut, DbId, Direction, ExpiryChange, Store, StoreConfig, StoreError, string};
-use sorted_sets::{Members, ZERO, all, limits, part, set_scores, store_of};
+
+use crate::common::zsets::{Members, ZERO, all, limits, part, set_scores, store_of};
+use crate::common::{image_of, open};
 
 const KEYS: [&[u8]; 2] = [b"a", b"b"];
 

@@ -1,16 +1,15 @@
 //! Damaged logs: either every record is there or the log is refused, with file and offset, and nothing was touched. What
 //! can be read of one is read if damage is accepted. And logs of version 1 of the format.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{DATASET, append, base, durable, options, read, start};
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_wal::{
     DirectoryScan, Log, LogError, LogOptions, Recovery, RecoverySummary, SyncPolicy, remove_covered, set_aside,
 };
+
+use crate::common::{self, DATASET, append, base, durable, options, read, start};
 
 const LEN: usize = 300;
 const SEGMENT_BYTES: u64 = 8192;

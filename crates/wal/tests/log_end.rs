@@ -1,6 +1,7 @@
 //! The end of a log whose next file waits for the space of a large one that is being freed. In a process of its own: freeing is the
 //! process's.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::sync::Arc;

@@ -1,12 +1,11 @@
 //! The log on devices that fail, and logs that aren't what was written.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{DATASET, EPOCH, append, base, durable, identity, options, read, start, words};
 use quire_device::{DeviceOperation, Directory, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory, errno};
 use quire_wal::{BaseImage, Log, LogError, LogIdentity, Recovery, SyncPolicy, remove_covered};
+
+use crate::common::{DATASET, EPOCH, append, base, durable, identity, options, read, start, words};
 
 const LEN: usize = 500;
 

@@ -1,5 +1,6 @@
 //! Files that the log removes are freed in the background, and waited for only when the disk is full without their space.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The log on a disk that is full for a while: it is told, nothing is torn or lost, and the log goes on when there is room.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 
 use std::sync::Arc;

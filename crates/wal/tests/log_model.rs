@@ -1,14 +1,13 @@
 //! The log against a simple model: whatever is appended, covered and restarted, what is read back is what was acknowledged,
 //! in order, without phantoms; whenever the power goes.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{append, base, durable, read, start};
 use proptest::prelude::*;
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_wal::{Log, LogError, SyncPolicy};
+
+use crate::common::{append, base, durable, read, start};
 
 /// What a test does with a log.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,6 @@
 //!
 //! Relies on `MemoryDirectory` for power cuts.
 
-mod wcache;
-
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -12,7 +10,8 @@ use quire_writecache::{
     AdmissionPolicy, AdmissionReason, BLOCK_BYTES, CacheConfig, CacheError, ContentKind, VolumeId, VolumeLength,
     VolumeSpec, WaitCause, WriteCache, WriteContext,
 };
-use wcache::{BLOCK, DATA, Homes, LOG, block, config};
+
+use crate::wcache::{BLOCK, DATA, Homes, LOG, block, config};
 
 fn sync() -> WriteContext {
     WriteContext::current().sync()

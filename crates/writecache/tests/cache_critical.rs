@@ -1,8 +1,6 @@
 //! Criticality and its inheritance, over a slow device whose writes end only when the test says so: a task that is said not
 //! to wait for the slow device would hang otherwise.
 
-mod wcache;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -13,7 +11,8 @@ use quire_writecache::{
     AdmissionPolicy, AdmissionReason, BlockedOn, CacheCondvar, CacheConfig, CacheMutex, CriticalReason, ResourceId,
     TaskGraph, TaskId, VolumeLength, VolumeSpec, WaitCallback, WriteCache, WriteContext, critical,
 };
-use wcache::{BLOCK, DATA, Homes, LOG, block, config};
+
+use crate::wcache::{self, BLOCK, DATA, Homes, LOG, block, config};
 
 struct Scene {
     homes: Homes,

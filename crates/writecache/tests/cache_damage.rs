@@ -1,8 +1,6 @@
 //! Flipped bits, and volumes and logs of different times: nothing acknowledged is lost in silence, and a cache that can't be
 //! opened changes nothing.
 
-mod wcache;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,7 +8,8 @@ use quire_device::{Buffer, Device, Direction, Directory, Extent, PowerCut, Trans
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
 };
-use wcache::{BLOCK, DATA, Homes, block, config, read_all, unfold};
+
+use crate::wcache::{BLOCK, DATA, Homes, block, config, read_all, unfold};
 
 const SUPERBLOCKS: usize = 2 * 4096;
 

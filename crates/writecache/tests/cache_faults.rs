@@ -1,7 +1,5 @@
 //! Devices that fail: nothing is lost in silence, and every writer hears what happened.
 
-mod wcache;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,8 @@ use quire_device::{
 use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
 };
-use wcache::{BLOCK, DATA, Homes, LOG, block, config};
+
+use crate::wcache::{self, BLOCK, DATA, Homes, LOG, block, config};
 
 fn sync() -> WriteContext {
     WriteContext::current().sync()

@@ -3,8 +3,6 @@
 //!
 //! Relies on `MemoryDirectory` for power cuts: log and files lie in one home, so that one moment can be kept of both.
 
-mod wcache;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +12,8 @@ use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, ContentKind, CriticalReason, CriticalScope, VolumeId, VolumeLength,
     VolumeSpec, WriteCache, WriteContext, critical,
 };
-use wcache::{BLOCK, FileModel, config, read_all};
+
+use crate::wcache::{BLOCK, FileModel, config, read_all};
 
 /// What is done to a file.
 #[derive(Clone, Debug)]

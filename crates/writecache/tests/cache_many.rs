@@ -3,14 +3,13 @@
 //!
 //! Relies on `MemoryDirectory` for files.
 
-mod wcache;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use quire_device::{Directory, MemoryDirectory, PowerCut};
 use quire_writecache::{AdmissionPolicy, CacheConfig, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext};
-use wcache::config;
+
+use crate::wcache::config;
 
 struct Folder {
     home: MemoryDirectory,

@@ -4,8 +4,6 @@
 //! Relies on `MemoryDirectory` for steps and `FaultInjector` for refusals. The cache's threads make histories differ a
 //! little from run to run; every sweep is longer than the history.
 
-mod wcache;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +14,8 @@ use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, CriticalReason, VolumeId, VolumeLength, VolumeSpec, WriteCache,
     WriteContext, critical,
 };
-use wcache::{BLOCK, FileModel, config, read_all};
+
+use crate::wcache::{BLOCK, FileModel, config, read_all};
 
 const FILE: VolumeId = VolumeId(3);
 

@@ -4,8 +4,6 @@
 //! Every thread has blocks of its own, whose sectors say which version they are; locks, waits for others' writes,
 //! truncations of a file and criticality are shared. Relies on `MemoryDirectory` for copies of one moment of log and files.
 
-mod wcache;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +14,8 @@ use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheMutex, CriticalReason, TaskGraph, VolumeId, VolumeLength, VolumeSpec,
     WriteCache, WriteContext, WriteTicket, critical,
 };
-use wcache::{BLOCK, DATA, config};
+
+use crate::wcache::{BLOCK, DATA, config};
 
 const THREADS: u64 = 6;
 const BLOCKS: u64 = 48;

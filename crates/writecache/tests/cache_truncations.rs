@@ -1,8 +1,6 @@
 //! Truncations that a slow device gets later, where something else comes between: devices that are attached anew, logs that
 //! die, many truncations at once.
 
-mod wcache;
-
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -14,7 +12,8 @@ use quire_writecache::{
     AdmissionPolicy, CacheConfig, CacheError, CriticalReason, TaskId, VolumeId, VolumeLength, VolumeSpec, WriteCache,
     WriteContext, critical,
 };
-use wcache::{BLOCK, DATA, Homes, LOG, block, config};
+
+use crate::wcache::{self, BLOCK, DATA, Homes, LOG, block, config};
 
 fn sync() -> WriteContext {
     WriteContext::current().sync()

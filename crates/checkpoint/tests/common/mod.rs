@@ -1,7 +1,6 @@
 //! What the tests of images share: memory with a model beside it, saves of it, and what an image holds.
 //!
 //! Relies on `WriteBarrier::write` and on snapshots to look into memory, so no test needs to touch it directly.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quire_checkpoint::{
     BackgroundRestore, Codec, DumpError, DumpOptions, DumpProgress, DumpSummary, Image, ImageChain, ImageError,
-    ImageMeta, LinkId, LoadedImage, RestoreOptions, dump, dump_delta, load,
+    ImageMeta, LinkId, RestoreOptions, dump, dump_delta, load,
 };
 use quire_device::{Directory, MemoryDirectory};
 use quire_snapshot::{PAGE_SIZE, Snapshot, TakeOutcome, WriteBarrier, WriteBarrierConfig};
@@ -173,10 +172,6 @@ pub fn assert_same(found: &Pages, expected: &Pages) {
 pub fn options() -> RestoreOptions {
     let barrier = WriteBarrierConfig { budget_bytes: 4096 * PAGE_SIZE };
     RestoreOptions { max_bytes: MAX_BYTES, barrier, accept_damaged: false }
-}
-
-pub fn loaded(directory: &dyn Directory) -> LoadedImage {
-    load(&Image::open(directory, NAME).unwrap(), &options(), |_, _| {}).unwrap()
 }
 
 /// Epoch and pages of the image, which must be whole.

@@ -1,7 +1,5 @@
 //! What the tests of the binary share: starting it, reading its banner, speaking to it, sending it signals.
 
-#![allow(dead_code)] // no test file uses all of it
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! All kinds of directories and devices, and transfers of whole blocks.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::sync::Arc;
 
 use quire_device::{

@@ -1,5 +1,4 @@
 //! A mount in directories of its own, which ends with the test. Where FUSE is missing tests say so and pass, but not in CI.
-#![allow(dead_code)] // no test file uses all of it
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -96,7 +95,7 @@ pub fn serve_if_asked() {
 }
 
 impl Place {
-    /// Has another process serve the mount. The test program must have a test `serve_if_asked`.
+    /// Has another process serve the mount. The test program must have a test `serve_if_asked`, in no module.
     pub fn serve(&self, drain: bool) -> Daemon {
         self.serve_under(&[], drain)
     }
@@ -132,7 +131,7 @@ pub struct Daemon {
     child: Child,
     mnt: PathBuf,
     pub line: String,
-    /// The test listens to the end.
+    #[expect(dead_code, reason = "held: the test listens to the end")]
     stdout: BufReader<ChildStdout>,
 }
 

@@ -6,6 +6,7 @@
 //! what becomes of unflushed sectors. Needs root and loop devices; where there are none it says so and passes.
 
 #[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "the other tests use other parts of it")]
 mod common;
 mod failures;
 mod lab;

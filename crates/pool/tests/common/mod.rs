@@ -1,9 +1,5 @@
 //! What the tests of the pool share: files in memory and on disk, small pools, pages with checksums.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
-pub mod memory_group;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

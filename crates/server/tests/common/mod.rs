@@ -2,8 +2,6 @@
 //!
 //! Relies on nothing but the server's own crate and on `/tmp` for its data.
 
-#![allow(dead_code)] // no test file uses all of it
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;

@@ -1,5 +1,10 @@
 //! Images of stores for tests: the pages of a snapshot, as a file, and back.
 
+pub mod copy_steps;
+pub mod saves;
+pub mod streams;
+pub mod zsets;
+
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 

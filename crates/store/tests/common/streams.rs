@@ -1,7 +1,5 @@
 //! Stores with streams, what they hold, and a simple model of a stream.
 
-#![allow(dead_code)] // no test file uses all of it
-
 use std::collections::BTreeMap;
 
 use quire_store::{DbId, EncodingLimits, Keyspace, Store, StoreConfig, StreamId, StreamOrder, stream};

@@ -1,7 +1,5 @@
 //! Stores with sorted sets, what they hold, and members for them.
 
-#![allow(dead_code)] // no test file uses all of it
-
 use std::ops::Range;
 
 use quire_store::zset;

@@ -1,5 +1,4 @@
 //! What the log's tests share: a log in memory, records that tell who they are, and reading them back.
-#![allow(dead_code)] // no test file uses all of it
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! What the tests of the write cache share: small caches in memory, and a device that holds writes back until told.
 //!
 //! Relies on `quire-device` for files in memory.
-#![allow(dead_code)]
 
 use std::sync::Arc;
 use std::time::Duration;
