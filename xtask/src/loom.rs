@@ -18,8 +18,9 @@ pub fn run(limit: Duration) -> anyhow::Result<Tally> {
         }
     }
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", steps::target_dir()?.join("loom"));
-    // What the linker would still gain is less than what it takes.
+    // What the linker would still gain is less than what it takes, and no debugger looks at these programs.
     command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
     steps::run(command, limit)
 }
 
