@@ -27,7 +27,8 @@ pub fn run() -> anyhow::Result<()> {
     bail!("layers:\n  {}", faults.join("\n  "))
 }
 
-fn metadata() -> anyhow::Result<Value> {
+/// What cargo knows of the packages of the workspace.
+pub fn metadata() -> anyhow::Result<Value> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--no-deps"])
         .output()

@@ -34,6 +34,7 @@ mod sources;
 mod steps;
 mod stress;
 mod test;
+mod test_programs;
 mod tidy;
 mod transcript;
 mod words;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::file_size::FileSizes;
 use crate::impls::{self, Impls};
-use crate::{book, links, shape, sources, words};
+use crate::{book, links, shape, sources, test_programs, words};
 
 /// Crates that may hold `unsafe`.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -66,6 +66,7 @@ pub fn run() -> anyhow::Result<()> {
     faults.extend(words::document_faults()?);
     faults.extend(links::faults()?);
     faults.extend(book::faults()?);
+    faults.extend(test_programs::faults()?);
     let rules = std::fs::read_to_string(CONTRIBUTING).with_context(|| format!("reading {CONTRIBUTING}"))?;
     faults.extend(contributing_fault(&rules));
     if faults.is_empty() {
