@@ -105,12 +105,16 @@ def sizes_are_told_and_set_and_what_is_no_size_is_refused(options):
             assert pragma(connection, "Quire_Pool_Bytes") == bytes_ == stats(connection)["pool_budget_bytes"]
         # A number and a word need no quotes.
         assert connection.execute(f"PRAGMA quire_pool_bytes = {4 * MIB}").fetchone()[0] == str(4 * MIB)
-        assert int(connection.execute("PRAGMA quire_tier_bytes = auto").fetchone()[0]) > 0
-        assert 0 < pragma(connection, "quire_tier_bytes", "16MiB") <= 16 * MIB
-        assert 0 < pragma(connection, "quire_tier_bytes") <= 16 * MIB
+        # A part of the pool's bytes, from the first eviction on.
+        assert int(connection.execute("PRAGMA quire_tier_bytes = auto").fetchone()[0]) == 0
+        assert stats(connection)["tier_is_in_budget"] == 1
+        assert 0 < pragma(connection, "quire_tier_bytes", "3MiB") <= 3 * MIB
+        assert 0 < pragma(connection, "quire_tier_bytes") <= 3 * MIB
+        assert 0 < pragma(connection, "quire_tier_bytes", "50%") <= 2 * MIB
+        assert stats(connection)["tier_is_in_budget"] == 0
         assert pragma(connection, "quire_tier_bytes", 0) == 0
         for name in ("quire_pool_bytes", "quire_tier_bytes"):
-            for wrong in ("much", "-1", "1000", "99999999999999999999", ""):
+            for wrong in ("much", "-1", "1000", "99999999999999999999", "", "%", "-5%"):
                 try:
                     pragma(connection, name, wrong)
                     raise AssertionError(f"{name} = {wrong!r} was taken")
@@ -118,6 +122,76 @@ def sizes_are_told_and_set_and_what_is_no_size_is_refused(options):
                     assert name in str(error) and "no size" in str(error) or "none of" in str(error), error
         assert pragma(connection, "quire_pool_bytes") == 4 * MIB
         connection.close()
+
+
+def a_pool_whose_bytes_both_tiers_share_keeps_to_them(options):
+    load(options)
+    for mode in ("DELETE", "WAL"):
+        dice = random.Random(mode)
+        with database() as path:
+            make_rows(path, mode)
+            connection = small_cache(path)
+            assert pragma(connection, "quire_tier_bytes", "off") == 0
+            assert pragma(connection, "quire_pool_bytes", 4 * MIB) == 4 * MIB
+            pragma(connection, "quire_tier_bytes", "auto")
+            use_tier(connection, dice)
+            for size in (4, 2, 3):
+                assert pragma(connection, "quire_pool_bytes", size * MIB) == size * MIB
+                check(connection, drawn(dice, 2000))
+                now = stats(connection)
+                assert now["pool_budget_bytes"] == size * MIB, now
+                assert now["pool_limit_bytes"] <= size * MIB and now["tier_limit_bytes"] <= size * MIB, now
+            rewrite_elsewhere(path, ((text(number, 1), number) for number in range(ROWS)))
+            check(connection, drawn(dice, ROWS), 1)
+            pragma(connection, "quire_tier_bytes", "off")
+            assert stats(connection)["pool_limit_bytes"] == 3 * MIB
+            connection.close()
+            assert is_sound(path)
+
+
+def sizes_of_the_uri_are_those_of_the_pool_and_wrong_ones_are_told(options):
+    load(options)
+    with database() as path:
+        make_rows(path)
+
+        def opened(parameters):
+            uri = f"file:{urllib.parse.quote(path)}?vfs=quire&{parameters}"
+            return contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None))
+
+        with opened("quire_pool=8MiB&quire_tier=auto") as connection:
+            assert pragma(connection, "quire_pool_bytes") == 8 * MIB
+            assert stats(connection)["tier_is_in_budget"] == 1
+            with opened("quire_tier=50%25"):
+                assert stats(connection)["tier_is_in_budget"] == 0
+                assert 0 < pragma(connection, "quire_tier_bytes") <= 4 * MIB
+            # Those that say nothing change nothing.
+            with opened("cache=private"):
+                assert pragma(connection, "quire_pool_bytes") == 8 * MIB
+        # As the first database of a process, and with a size that is none.
+        words = [sys.executable, "-B", os.path.abspath(__file__), "--quire", options.quire, "--opened", path]
+        for parameters, variables, expected, is_told in (
+            ("quire_pool=5MiB&quire_tier=auto", {}, [5 * MIB, 1], False),
+            ("quire_pool=5MiB&quire_tier=off", {"QUIRE_SQLITE_TIER": "auto"}, [5 * MIB, 0], False),
+            ("cache=private", {"QUIRE_SQLITE_TIER": "auto", "QUIRE_SQLITE_POOL": "6MiB"}, [6 * MIB, 1], False),
+            ("cache=private", {"QUIRE_SQLITE_TIER": "25%", "QUIRE_SQLITE_COMPRESSION": "zstd"}, [None, 0], False),
+            ("quire_pool=most&quire_tier=auto", {"QUIRE_SQLITE_POOL": "6MiB"}, [6 * MIB, 1], True),
+            ("quire_pool=5MiB&quire_tier=half", {"QUIRE_SQLITE_TIER": "off"}, [5 * MIB, 0], True),
+            ("quire_pool=5MiB&quire_tier=auto", {"QUIRE_SQLITE_COMPRESSION": "gzip"}, [5 * MIB, 1], True),
+        ):
+            environment = dict(os.environ, **variables)
+            done = subprocess.run([*words, parameters], capture_output=True, text=True, timeout=120, env=environment)
+            assert done.returncode == 0, done
+            found = [int(word) for word in done.stdout.split()]
+            assert found[1] == expected[1] and expected[0] in (found[0], None), (parameters, done)
+            assert ("it has no effect" in done.stderr) == is_told, (parameters, done)
+
+
+def opened_first(path, parameters):
+    """What this file does as a child of that test."""
+    uri = f"file:{urllib.parse.quote(path)}?vfs=quire&{parameters}"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        check(connection, range(0, ROWS, 50))
+        print(pragma(connection, "quire_pool_bytes"), stats(connection)["tier_is_in_budget"])
 
 
 def bytes_that_are_held_twice_are_told(options):
@@ -170,7 +244,7 @@ def sizes_change_while_threads_read_and_write(options):
             with beside(read, 3) as threads:
                 while any(thread.is_alive() for thread in threads):
                     pragma(connection, "quire_pool_bytes", dice.randrange(1, 9) * MIB)
-                    pragma(connection, "quire_tier_bytes", dice.choice(("off", 2 * MIB, 32 * MIB)))
+                    pragma(connection, "quire_tier_bytes", dice.choice(("off", "auto", "80%", 2 * MIB, 32 * MIB)))
                     with contextlib.suppress(sqlite3.OperationalError):
                         connection.execute("UPDATE t SET v = 'changed' WHERE k = ?", (7 * dice.randrange(ROWS // 7),))
             connection.close()
@@ -330,9 +404,15 @@ if __name__ == "__main__":
         load(type("Options", (), {"quire": sys.argv[sys.argv.index("--quire") + 1]}))
         limited(sys.argv[-2], int(sys.argv[-1]))
         sys.exit(0)
+    if "--opened" in sys.argv:
+        load(type("Options", (), {"quire": sys.argv[sys.argv.index("--quire") + 1]}))
+        opened_first(sys.argv[-2], sys.argv[-1])
+        sys.exit(0)
     TESTS = [
         what_the_pool_evicts_comes_from_the_second_tier,
         sizes_are_told_and_set_and_what_is_no_size_is_refused,
+        a_pool_whose_bytes_both_tiers_share_keeps_to_them,
+        sizes_of_the_uri_are_those_of_the_pool_and_wrong_ones_are_told,
         bytes_that_are_held_twice_are_told,
         what_other_processes_commit_is_not_served_from_either_tier,
         sizes_change_while_threads_read_and_write,

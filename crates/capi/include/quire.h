@@ -53,9 +53,14 @@
 #define QUIRE_SERVE_FAULTS 8
 
 /**
- * For quire_pool_options.second_tier_bytes: as much as suits the pool and the memory that there is.
+ * For quire_pool_options.second_tier_bytes: a part of the pool's capacity, as large as saves most time.
  */
 #define QUIRE_SECOND_TIER_AUTO UINT64_MAX
+
+/**
+ * For quire_pool_options.second_tier_bytes: no second tier.
+ */
+#define QUIRE_SECOND_TIER_OFF (UINT64_MAX - 1)
 
 /**
  * The file is made if it is not there.
@@ -236,6 +241,35 @@ enum quire_precopy
 typedef enum quire_precopy quire_precopy;
 #else
 typedef int32_t quire_precopy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How pages are stored in a pool's second tier. What does not compress is stored as it is.
+ */
+enum quire_compression
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * By LZ4.
+     */
+    QUIRE_COMPRESSION_LZ4 = 1,
+    /**
+     * By zstd at its first level: in less memory, and in several times the time.
+     */
+    QUIRE_COMPRESSION_ZSTD = 2,
+    /**
+     * As they are.
+     */
+    QUIRE_COMPRESSION_NONE = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum quire_compression quire_compression;
+#else
+typedef int32_t quire_compression;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -440,11 +474,11 @@ typedef struct {
      */
     uint64_t patience_ms;
     /**
-     * Memory for pages that had to make room, beside the pool's capacity: compressed, and such that the system may take it back at any
-     * time. QUIRE_SECOND_TIER_AUTO takes up to four times the capacity and half of what is available; other values are bytes, at
-     * least sixteen pages, at most 64 GiB. It shrinks while memory is short. Not to be used for files that other programs write while
-     * they are mapped: a page that comes from here is as it was when it had to make room, whatever another program has written
-     * since. Usual: none.
+     * Memory for pages that had to make room: compressed, and such that the system may take it back at any time. QUIRE_SECOND_TIER_AUTO makes
+     * it a part of the pool's capacity, which both share as it saves most time: nothing before the first page has to make room, half then, and from a
+     * 64th to seven eighths later. Other values are bytes beside the capacity, at least sixteen pages, at most 64 GiB. It shrinks while memory is
+     * short. Not to be used for files that other programs write while they are mapped: a page that comes from here is as it was when it had to
+     * make room, whatever another program has written since. Usual: none, as with QUIRE_SECOND_TIER_OFF.
      */
     uint64_t second_tier_bytes;
     /**
@@ -456,6 +490,15 @@ typedef struct {
      * Leases (see quire_lease()) pin no more than this share of the pool, in percent, at most 75. Usual: 25.
      */
     uint64_t lease_percent;
+    /**
+     * In place of second_tier_bytes, its size as a share of the capacity, in percent, beside it; may be over 100, at most 65535. Usual: as
+     * second_tier_bytes says.
+     */
+    uint64_t second_tier_percent;
+    /**
+     * How pages are stored there, one of enum quire_compression. Usual: QUIRE_COMPRESSION_LZ4.
+     */
+    uint64_t second_tier_compression;
 } quire_pool_options;
 
 /**

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ::quire_pool::{PathStats, Pool, PoolConfig, PoolStats, TierSize, TierStats};
+use ::quire_pool::{PathStats, Pool, PoolConfig, PoolStats, TierCompression, TierSize, TierStats};
 use quire_sys::fork_mark::ForkMark;
 
 use crate::api_error::{ApiError, check_limit};
@@ -20,6 +20,7 @@ const LEAST_CAPACITY_BYTES: u64 = 4 * 4096;
 const MOST_WRITERS: u64 = 64;
 const MOST_QUEUE_DEPTH: u64 = 128;
 const MOST_TIER_BYTES: u64 = 64 << 30;
+const MOST_TIER_PERCENT: u64 = u16::MAX as u64;
 const MOST_PATIENCE_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Memory for pages of files that are mapped with quire_map(). Any thread may call with a pool until it is released.
@@ -64,25 +65,44 @@ pub struct quire_pool_options {
     /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day.
     /// Usual: 5000.
     pub patience_ms: u64,
-    /// Memory for pages that had to make room, beside the pool's capacity: compressed, and such that the system may take it back at any
-    /// time. QUIRE_SECOND_TIER_AUTO takes up to four times the capacity and half of what is available; other values are bytes, at
-    /// least sixteen pages, at most 64 GiB. It shrinks while memory is short. Not to be used for files that other programs write while
-    /// they are mapped: a page that comes from here is as it was when it had to make room, whatever another program has written
-    /// since. Usual: none.
+    /// Memory for pages that had to make room: compressed, and such that the system may take it back at any time. QUIRE_SECOND_TIER_AUTO makes
+    /// it a part of the pool's capacity, which both share as it saves most time: nothing before the first page has to make room, half then, and from a
+    /// 64th to seven eighths later. Other values are bytes beside the capacity, at least sixteen pages, at most 64 GiB. It shrinks while memory is
+    /// short. Not to be used for files that other programs write while they are mapped: a page that comes from here is as it was when it had to
+    /// make room, whatever another program has written since. Usual: none, as with QUIRE_SECOND_TIER_OFF.
     pub second_tier_bytes: u64,
     /// 1 has a page that is not in the pool looked for in the system's page cache before it is read from the device, and given up there:
     /// for files that other programs use by read() and write(), too. Block devices are always read themselves. Usual: 0.
     pub look_in_page_cache: u64,
     /// Leases (see quire_lease()) pin no more than this share of the pool, in percent, at most 75. Usual: 25.
     pub lease_percent: u64,
+    /// In place of second_tier_bytes, its size as a share of the capacity, in percent, beside it; may be over 100, at most 65535. Usual: as
+    /// second_tier_bytes says.
+    pub second_tier_percent: u64,
+    /// How pages are stored there, one of enum quire_compression. Usual: QUIRE_COMPRESSION_LZ4.
+    pub second_tier_compression: u64,
 }
 
-/// For quire_pool_options.second_tier_bytes: as much as suits the pool and the memory that there is.
+/// For quire_pool_options.second_tier_bytes: a part of the pool's capacity, as large as saves most time.
 pub const QUIRE_SECOND_TIER_AUTO: u64 = u64::MAX;
+/// For quire_pool_options.second_tier_bytes: no second tier.
+pub const QUIRE_SECOND_TIER_OFF: u64 = u64::MAX - 1;
+
+/// How pages are stored in a pool's second tier. What does not compress is stored as it is.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum quire_compression {
+    /// By LZ4.
+    QUIRE_COMPRESSION_LZ4 = 1,
+    /// By zstd at its first level: in less memory, and in several times the time.
+    QUIRE_COMPRESSION_ZSTD = 2,
+    /// As they are.
+    QUIRE_COMPRESSION_NONE = 3,
+}
 
 // SAFETY: integers only, each at a multiple of its size, beginning with the size.
 unsafe impl ExtensibleStruct for quire_pool_options {}
-const _: () = assert!(size_of::<quire_pool_options>() == 72, "a gap, or a field that the header's readers don't know");
+const _: () = assert!(size_of::<quire_pool_options>() == 88, "a gap, or a field that the header's readers don't know");
 
 /// What a pool holds now, and what it has done since it was made. Set struct_size to sizeof(quire_pool_counts) before the
 /// call.
@@ -217,17 +237,50 @@ unsafe fn read(capacity_bytes: usize, options: *const quire_pool_options) -> Res
     if options.patience_ms != 0 {
         config.miss_timeout_ms = options.patience_ms;
     }
-    config.tier.size = match options.second_tier_bytes {
-        0 => TierSize::Off,
-        QUIRE_SECOND_TIER_AUTO => TierSize::Auto,
-        bytes => {
-            check_limit("options->second_tier_bytes", bytes, 0, MOST_TIER_BYTES)?;
-            TierSize::Bytes(bytes as usize)
-        }
-    };
+    config.tier.size = tier_size(&options, config.tier.size)?;
+    config.tier.compression = compression(&options, config.tier.compression)?;
     check_limit("options->look_in_page_cache", options.look_in_page_cache, 0, 1)?;
     config.tier.page_cache = options.look_in_page_cache == 1;
     Ok(config)
+}
+
+/// The size of the second tier, or `usual` where none is given.
+fn tier_size(options: &quire_pool_options, usual: TierSize) -> Result<TierSize, ApiError> {
+    let percent = options.second_tier_percent;
+    check_limit("options->second_tier_percent", percent, 0, MOST_TIER_PERCENT)?;
+    match options.second_tier_bytes {
+        0 if percent > 0 => Ok(TierSize::Percent(percent as u16)),
+        0 => Ok(usual),
+        _ if percent > 0 => Err(ApiError::Unknown {
+            argument: "options->second_tier_percent",
+            value: percent.cast_signed(),
+            advice: "give second_tier_bytes or second_tier_percent, not both",
+        }),
+        QUIRE_SECOND_TIER_AUTO => Ok(TierSize::Auto),
+        QUIRE_SECOND_TIER_OFF => Ok(TierSize::Off),
+        bytes => {
+            check_limit("options->second_tier_bytes", bytes, 0, MOST_TIER_BYTES)?;
+            Ok(TierSize::Bytes(bytes as usize))
+        }
+    }
+}
+
+/// How the second tier stores pages, or `usual` where nothing is said.
+fn compression(options: &quire_pool_options, usual: TierCompression) -> Result<TierCompression, ApiError> {
+    const LZ4: u64 = quire_compression::QUIRE_COMPRESSION_LZ4 as u64;
+    const ZSTD: u64 = quire_compression::QUIRE_COMPRESSION_ZSTD as u64;
+    const NONE: u64 = quire_compression::QUIRE_COMPRESSION_NONE as u64;
+    match options.second_tier_compression {
+        0 => Ok(usual),
+        LZ4 => Ok(TierCompression::Lz4),
+        ZSTD => Ok(TierCompression::Zstd),
+        NONE => Ok(TierCompression::None),
+        other => Err(ApiError::Unknown {
+            argument: "options->second_tier_compression",
+            value: other.cast_signed(),
+            advice: "take one of enum quire_compression",
+        }),
+    }
 }
 
 /// Makes a pool of capacity_bytes of memory for pages, which is never exceeded: at least four pages, at most 64 TiB. It is
@@ -311,6 +364,8 @@ mod tests {
             dirty_percent: 50,
             patience_ms: 7,
             lease_percent: 10,
+            second_tier_percent: 150,
+            second_tier_compression: 2,
             ..Default::default()
         };
         // SAFETY: `options` is a local structure of this version with its size set; null reads nothing.
@@ -320,5 +375,28 @@ mod tests {
         assert_eq!((config.miss_timeout_ms, config.writers, config.queue_depth), (7, usual.writers, usual.queue_depth));
         assert_eq!((config.lease_percent, usual.lease_percent), (10, 25));
         assert_eq!((usual.budget_bytes, usual.page_bytes), (1 << 16, 4096));
+        assert_eq!((config.tier.size, config.tier.compression), (TierSize::Percent(150), TierCompression::Zstd));
+        assert_eq!(usual.tier, PoolConfig::default().tier);
+    }
+
+    #[test]
+    fn a_second_tier_is_bytes_or_a_share_or_auto_or_off() {
+        let size_of_tier = |second_tier_bytes, second_tier_percent| {
+            let options = quire_pool_options { second_tier_bytes, second_tier_percent, ..Default::default() };
+            tier_size(&options, TierSize::Percent(7))
+        };
+        let sizes = [(0, 0), (1 << 20, 0), (0, 300), (QUIRE_SECOND_TIER_AUTO, 0), (QUIRE_SECOND_TIER_OFF, 0)];
+        let sizes = sizes.map(|(bytes, percent)| size_of_tier(bytes, percent).unwrap());
+        let of_300 = TierSize::Percent(300);
+        assert_eq!(sizes, [TierSize::Percent(7), TierSize::Bytes(1 << 20), of_300, TierSize::Auto, TierSize::Off]);
+        for (bytes, percent) in [(1 << 20, 1), (QUIRE_SECOND_TIER_AUTO, 1), (0, 65536), (u64::MAX - 2, 0)] {
+            assert!(size_of_tier(bytes, percent).is_err(), "{bytes} {percent}");
+        }
+        let all = [0, 1, 2, 3].map(|second_tier_compression| {
+            let options = quire_pool_options { second_tier_compression, ..Default::default() };
+            compression(&options, TierCompression::None).unwrap()
+        });
+        use TierCompression::{Lz4, None, Zstd};
+        assert_eq!(all, [None, Lz4, Zstd, None]);
     }
 }

@@ -30,28 +30,26 @@ pub struct PoolConfig {
     pub on_thread_start: Option<fn()>,
     /// Asked before writers claim pages.
     pub gate: Option<WritebackHooks>,
-    /// The second tier, beside the budget, or in it with [`TierSize::AutoSplit`].
+    /// The second tier, beside the budget, or in it with [`TierSize::Auto`].
     pub tier: TierConfig,
 }
 
 /// How large the second tier is: memory for evicted pages that the kernel may take back at any time. It is beside the budget but for
-/// [`TierSize::AutoSplit`].
+/// [`TierSize::Auto`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TierSize {
     /// There is none.
     #[default]
     Off,
-    /// Up to four times the budget, and half of what memory is available.
+    /// A part of the budget itself, which bounds both tiers together. It has nothing until the pool evicts its first page, half then, and from a
+    /// 64th to seven eighths later. Memory moves to the tier whose next bytes would save more time, by the hits at the border between the
+    /// tiers and at the end of the second. Pages that don't compress leave the second tier its least part, and pages that can't be evicted
+    /// (dirty, or held by guards) leave it none. A budget that is too small for a second tier of 16 pages is all first tier.
     Auto,
-    /// A share of the budget, in percent; may be over 100.
+    /// A share of the budget, in percent, beside it; may be over 100.
     Percent(u16),
-    /// So many bytes.
+    /// So many bytes, beside the budget.
     Bytes(usize),
-    /// A part of the budget itself, which bounds both tiers together: half at first, later from an eighth to all but a 64th for the first one. Memory moves to
-    /// the tier whose next bytes would save more time, by the hits at the border between the tiers and at the end of the second.
-    /// Pages that don't compress leave the second tier its least part, and pages that can't be evicted (dirty, or held by guards) leave it
-    /// none. A pool that is too small for a second tier of 16 pages is all first tier.
-    AutoSplit,
 }
 
 /// How pages are stored in the second tier.

@@ -32,6 +32,11 @@ impl CreditPool {
         self.total.load(Ordering::Relaxed) - self.withheld()
     }
 
+    /// All, those included that no page can have for now.
+    pub(crate) fn budget(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
     /// Makes `count` more.
     pub(crate) fn grow(&self, count: usize) {
         self.total.fetch_add(count, Ordering::Relaxed);
@@ -182,6 +187,7 @@ mod tests {
         let credits = CreditPool::new(10, 4);
         let held = credits.take().unwrap();
         assert_eq!((credits.withhold(6), credits.withheld(), credits.total(), credits.free()), (6, 6, 4, 3));
+        assert_eq!(credits.budget(), 10);
         let taken: Vec<Credit> = std::iter::from_fn(|| credits.take()).collect();
         assert_eq!((taken.len(), credits.withhold(1)), (3, 0));
         credits.release(2);

@@ -49,6 +49,9 @@ pub(crate) fn has_tier(shared: &PoolState, map: &MappedFile) -> bool {
 /// The caller has claimed the pages by `begin_evict`, and has not given up their memory yet.
 pub(crate) unsafe fn evict_clean(shared: &PoolState, map: &MappedFile, pages: &[u64]) {
     let Some(tier) = tier_of(shared, map) else { return };
+    if let Some(budget) = shared.tier_budget() {
+        budget.note_eviction();
+    }
     // The file may grow, and what is behind its end in the page is then part of it.
     let whole = pages.iter().filter(|&&page| !map.is_tail(page));
     let stored = tier.store(whole.map(|&page| {

@@ -17,6 +17,7 @@ use crate::pool_state::PoolState;
 use crate::reclaim;
 use crate::stats::{DepthStats, LeaseStats, PathStats, PoolStats, WaitStats};
 use crate::tier::{SecondTier, TierSizer, TierStats};
+use crate::tier_budget::TierBudget;
 use crate::tier_split::TierSplit;
 use crate::writers;
 
@@ -55,7 +56,7 @@ impl Pool {
     /// [`PoolError::Config`], or [`PoolError::Thread`].
     pub fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         let shared = Arc::new(PoolState::new(config.settle()?)?);
-        let sizer = shared.tier().map(|tier| start_sizer(&shared, tier)).transpose()?;
+        let sizer = shared.tier_budget().map(|budget| start_sizer(&shared, budget)).transpose()?;
         let writers = writers::start(&shared)?;
         Ok(Arc::new(Self { shared, writers: Mutex::new(writers), tier_sizer: Mutex::new(sizer) }))
     }
@@ -81,11 +82,11 @@ impl Pool {
     }
 
     /// Gives the pool another budget, as far as pages can be evicted for that at once: those that are dirty, or held by guards or leases, stay. Returns
-    /// the budget's bytes then. Leases may pin their part of the new budget, and never more than of the one that the pool was made with; a budget of
+    /// the budget's bytes then. If both tiers share it, they give and get in proportion. Leases may pin their part of the new budget, and never more than of the one that the pool was made with; a budget of
     /// which the leases that there are would pin more than their part is not given. Address space and shards stay as they were made.
     ///
     /// # Errors
-    /// [`PoolError::Config`]: fewer than four pages, or a budget that both tiers share.
+    /// [`PoolError::Config`]: fewer than four pages.
     ///
     /// ```
     /// use quire_pool::{Pool, PoolConfig};
@@ -95,7 +96,6 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_budget(&self, bytes: usize) -> Result<usize, PoolError> {
-        self.check_apart()?;
         let page_bytes = self.page_bytes();
         let pages = bytes / page_bytes;
         if pages < LEAST_PAGES {
@@ -104,56 +104,67 @@ impl Pool {
         Ok(reclaim::resize(&self.shared, pages) * page_bytes)
     }
 
-    /// Lets the second tier have up to `bytes`, beside the budget; 0 ends its use. A pool that was made without one gets one. Returns the bytes
-    /// that it may hold now: fewer where there is less memory, or where the tier was made for less.
+    /// Gives the second tier another size. A pool that was made without one gets one. Returns the bytes that the tier may hold now: fewer where
+    /// there is less memory, or where it was made for less; with [`TierSize::Auto`] none before a page is evicted. A share is one of the budget as it is
+    /// now.
     ///
     /// # Errors
-    /// [`PoolError::Config`] for a budget that both tiers share, [`PoolError::Memory`] and [`PoolError::Thread`].
+    /// [`PoolError::Memory`] and [`PoolError::Thread`].
     ///
     /// ```
-    /// use quire_pool::{Pool, PoolConfig};
+    /// use quire_pool::{Pool, PoolConfig, TierSize};
     ///
     /// let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
-    /// let granted_bytes = pool.set_tier(4 << 20)?; // fewer where memory is short
+    /// let granted_bytes = pool.set_tier(TierSize::Bytes(4 << 20))?; // fewer where memory is short
     /// assert!(granted_bytes <= 4 << 20);
-    /// assert_eq!(pool.set_tier(0)?, 0);
+    /// pool.set_tier(TierSize::Auto)?; // a part of the budget
+    /// assert_eq!(pool.set_tier(TierSize::Off)?, 0);
+    /// assert_eq!(pool.budget_bytes(), 1 << 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_tier(&self, bytes: usize) -> Result<usize, PoolError> {
-        self.check_apart()?;
+    pub fn set_tier(&self, size: TierSize) -> Result<usize, PoolError> {
         let mut sizer = self.tier_sizer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tier) = self.shared.tier() {
-            return Ok(tier.allow(bytes));
+        let shared = &self.shared;
+        let budget = match shared.tier_budget() {
+            Some(budget) => Arc::clone(budget),
+            None => {
+                let Some(made) = self.make_tier(size)? else { return Ok(0) };
+                let budget = Arc::new(TierBudget::new(made, shared.config.page_bytes));
+                *sizer = Some(start_sizer(shared, &budget)?);
+                shared.add_tier(&budget);
+                budget
+            }
+        };
+        let _alone = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        if size == TierSize::Auto {
+            budget.share();
+            return Ok(budget.tier().limit_bytes());
         }
-        let PoolConfig { tier: config, page_bytes, .. } = self.shared.config;
-        let budget_bytes = self.budget_bytes();
-        // Room to grow later costs addresses only.
-        let roomy = bytes.max(SecondTier::usual_bytes(budget_bytes));
-        let make =
-            |bytes| SecondTier::new(TierConfig { size: TierSize::Bytes(bytes), ..config }, budget_bytes, page_bytes);
-        let made = if bytes == 0 { None } else { make(roomy).or_else(|_| make(bytes))? };
-        let Some(tier) = made.map(Arc::new) else { return Ok(0) };
-        let limit_bytes = tier.allow(bytes);
-        *sizer = Some(start_sizer(&self.shared, &tier)?);
-        self.shared.add_tier(&tier);
+        let bytes = SecondTier::wanted_bytes(size, self.budget_bytes());
+        let (limit_bytes, given) = budget.separate(&shared.credits, bytes);
+        shared.pressure.progress(given);
         Ok(limit_bytes)
     }
 
-    fn check_apart(&self) -> Result<(), PoolError> {
-        if self.shared.config.tier.size == TierSize::AutoSplit {
-            return Err(PoolError::Config("both tiers share the budget, and its size stays"));
+    /// A second tier for a pool that was made without one; none for no size, or where there is no use for one.
+    fn make_tier(&self, size: TierSize) -> Result<Option<SecondTier>, PoolError> {
+        let PoolConfig { tier: config, page_bytes, .. } = self.shared.config;
+        let budget_bytes = self.budget_bytes();
+        let make = |size| SecondTier::new(TierConfig { size, ..config }, budget_bytes, page_bytes);
+        if matches!(size, TierSize::Off | TierSize::Auto) {
+            return make(size);
         }
-        Ok(())
+        let bytes = SecondTier::wanted_bytes(size, budget_bytes);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        // Room to grow later costs addresses only.
+        make(TierSize::Bytes(bytes.max(SecondTier::roomy_bytes(budget_bytes)))).or_else(|_| make(size))
     }
 
-    /// Bytes that pages may have, those of the second tier not included.
+    /// Bytes of the budget: for pages, and for the second tier if both share it.
     pub fn budget_bytes(&self) -> usize {
-        self.shared.credits.total() * self.page_bytes()
-    }
-
-    /// Bytes of a second tier of [`TierSize::Auto`] beside the budget.
-    pub fn usual_tier_bytes(&self) -> usize {
-        SecondTier::usual_bytes(self.budget_bytes())
+        self.shared.credits.budget() * self.page_bytes()
     }
 
     /// Bytes that the second tier may hold now; 0 if there is none.
@@ -260,15 +271,9 @@ impl Pool {
 }
 
 /// The thread that sees to the sizes of the tiers.
-fn start_sizer(shared: &Arc<PoolState>, tier: &Arc<SecondTier>) -> Result<TierSizer, PoolError> {
-    let greet = shared.config.on_thread_start;
-    if shared.config.tier.size == TierSize::AutoSplit {
-        // Divided before the first page is asked for.
-        let mut split = TierSplit::new(shared, tier);
-        return TierSizer::start(greet, move || split.look());
-    }
-    let tier = Arc::clone(tier);
-    TierSizer::start(greet, move || tier.look())
+fn start_sizer(shared: &Arc<PoolState>, budget: &Arc<TierBudget>) -> Result<TierSizer, PoolError> {
+    let mut split = TierSplit::new(shared, budget);
+    TierSizer::start(shared.config.on_thread_start, budget.events(), move || split.look())
 }
 
 fn depth(depth: &DepthCounter) -> DepthStats {

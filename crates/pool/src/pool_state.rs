@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::cache_padded::CachePadded;
-use crate::config::{PoolConfig, TierSize};
+use crate::config::PoolConfig;
 use crate::counters::PoolCounters;
 use crate::credits::CreditPool;
 use crate::error::PoolError;
@@ -24,12 +24,10 @@ pub(crate) struct PoolState {
     pub(crate) pressure: MemoryPressure,
     /// Pages that leases pin.
     pub(crate) pins: LeasePins,
-    /// Made with the pool, or when it is first given a size.
-    tier: OnceLock<Arc<SecondTier>>,
-    /// Held while the budget's size changes.
+    /// The second tier, made with the pool or when it is first given a size, and its part of the budget.
+    tier_budget: OnceLock<Arc<TierBudget>>,
+    /// Held while the sizes of the tiers change, but for what threads take that wait for a page.
     pub(crate) resizing: Mutex<()>,
-    /// Where both tiers share the budget.
-    pub(crate) tier_budget: Option<TierBudget>,
     maps: RwLock<Vec<Arc<MappedFile>>>,
     /// Dirty pages of all maps, by shard.
     dirty: Box<[CachePadded<AtomicUsize>]>,
@@ -66,10 +64,8 @@ impl PoolState {
     /// There is no memory for the second tier's index.
     pub(crate) fn new(config: PoolConfig) -> Result<Self, PoolError> {
         let cores = config.shards;
-        let tier = SecondTier::new(config.tier, config.budget_bytes, config.page_bytes)?.map(Arc::new);
-        let shares = config.tier.size == TierSize::AutoSplit;
-        let shared_tier = tier.as_ref().filter(|_| shares);
-        let tier_budget = shared_tier.map(|tier| TierBudget::new(tier, config.page_bytes));
+        let tier = SecondTier::new(config.tier, config.budget_bytes, config.page_bytes)?;
+        let tier_budget = tier.map(|tier| Arc::new(TierBudget::new(tier, config.page_bytes)));
         Ok(Self {
             credits: CreditPool::new(config.budget_pages(), cores),
             counters: Arc::new(PoolCounters::new(cores)),
@@ -79,21 +75,25 @@ impl PoolState {
             dirty: (0..cores).map(|_| CachePadded::default()).collect(),
             next_map: AtomicU64::new(0),
             next_turn: AtomicUsize::new(0),
-            tier: tier.map(OnceLock::from).unwrap_or_default(),
+            tier_budget: tier_budget.map(OnceLock::from).unwrap_or_default(),
             resizing: Mutex::default(),
-            tier_budget,
             config,
         })
     }
 
     /// The second tier, if there is one.
     pub(crate) fn tier(&self) -> Option<&Arc<SecondTier>> {
-        self.tier.get()
+        self.tier_budget().map(|budget| budget.tier())
+    }
+
+    /// The second tier, if there is one, and its part of the budget.
+    pub(crate) fn tier_budget(&self) -> Option<&Arc<TierBudget>> {
+        self.tier_budget.get()
     }
 
     /// Gives a pool that was made without one its second tier; whether it had none.
-    pub(crate) fn add_tier(&self, tier: &Arc<SecondTier>) -> bool {
-        self.tier.set(Arc::clone(tier)).is_ok()
+    pub(crate) fn add_tier(&self, budget: &Arc<TierBudget>) -> bool {
+        self.tier_budget.set(Arc::clone(budget)).is_ok()
     }
 
     /// Pages that are evicted together.
@@ -126,7 +126,10 @@ impl PoolState {
 
     /// Has the second tier give up at least `pages` pages to the first, if both share the budget and it has any. Returns how many came.
     pub(crate) fn take_from_tier(&self, pages: usize) -> usize {
-        let given = self.tier_budget.as_ref().map_or(0, |budget| budget.take_back(&self.credits, pages));
+        if pages == 0 {
+            return 0;
+        }
+        let given = self.tier_budget().map_or(0, |budget| budget.take_back(&self.credits, pages));
         self.pressure.progress(given);
         given
     }

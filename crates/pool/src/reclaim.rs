@@ -146,33 +146,44 @@ pub(crate) fn evict(shared: &PoolState, pages: usize) -> usize {
     went
 }
 
-/// Lets maps have `pages` pages in all from now on; not for a budget that both tiers share. Pages that are dirty, or held by guards, are not
-/// waited for, nor are those that other threads take meanwhile; and what leases pin stays the part of the budget that they may pin, so that the
-/// rest can be evicted. Returns the pages that maps may have.
+/// Lets maps have `pages` pages in all from now on, those included that a second tier has instead if both share the budget: these give in
+/// proportion. Pages that are dirty, or held by guards, are not waited for, nor are those that other threads take meanwhile; and what leases pin
+/// stays the part of the budget that they may pin, so that the rest can be evicted. Returns the pages of the budget.
 pub(crate) fn resize(shared: &PoolState, pages: usize) -> usize {
     let _alone = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
     let config = &shared.config;
     // First of all, so that no lease takes what is about to be evicted.
-    shared.pins.resize(config.lease_pages_of(pages.min(shared.credits.total())));
-    let pages = pages.max(config.pages_for_leases(shared.pins.pinned()).min(shared.credits.total()));
-    if let Some(more) = pages.checked_sub(shared.credits.total()) {
+    let before = shared.credits.budget();
+    shared.pins.resize(config.lease_pages_of(pages.min(before)));
+    let pages = pages.max(config.pages_for_leases(shared.pins.pinned()).min(before));
+    if let Some(more) = pages.checked_sub(before) {
         shared.credits.grow(more);
         shared.pressure.progress(more);
+    } else {
+        let withheld = shared.credits.withheld();
+        shared.take_from_tier(withheld - withheld * pages / before);
     }
+    evict_surplus(shared, pages);
+    // What guards and dirty pages leave no other choice but to take from the second tier.
+    shared.take_from_tier(shared.credits.budget().saturating_sub(pages));
+    // That, and what the last batch has set free.
+    shared.credits.shrink(shared.credits.budget().saturating_sub(pages));
+    let total = shared.credits.budget();
+    shared.pins.resize(config.lease_pages_of(total));
+    total
+}
+
+/// Evicts until the budget has `pages`, as far as pages can be evicted at once.
+fn evict_surplus(shared: &PoolState, pages: usize) {
     let mut lost_batches = 0;
     while lost_batches < MOST_LOST_BATCHES {
-        let surplus = shared.credits.total().saturating_sub(pages);
+        let surplus = shared.credits.budget().saturating_sub(pages);
         let taken = shared.credits.shrink(surplus);
         if taken == surplus || evict(shared, (surplus - taken).min(MOST_EVICTED)) == 0 {
             break;
         }
         lost_batches = if taken > 0 { 0 } else { lost_batches + 1 };
     }
-    // What the last batch has set free.
-    shared.credits.shrink(shared.credits.total().saturating_sub(pages));
-    let total = shared.credits.total();
-    shared.pins.resize(config.lease_pages_of(total));
-    total
 }
 
 /// Evicts up to `wanted` clean pages of `map`, from the shard `home` or else from the others. Returns how many.

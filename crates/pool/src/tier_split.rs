@@ -1,59 +1,98 @@
-//! Memory that goes from one tier to the other while the pool works ([`TierSize::AutoSplit`](crate::TierSize::AutoSplit)).
+//! Memory that goes from one tier to the other while the pool works ([`TierSize::Auto`](crate::TierSize::Auto)), and the look at a second tier that
+//! lies beside the budget.
 //!
 //! Relies on [`crate::tier_budget`] for the move itself, in which both tiers together never exceed the budget. A move goes in batches: it
 //! ends early with the pool, and when a thread comes to wait for memory.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, TryLockError};
+use std::time::Duration;
 
 use quire_sys::pressure::{MemoryInfo, processor_stalled_us};
 
 use crate::pool_state::PoolState;
 use crate::reclaim;
-use crate::tier::{MemorySplit, SecondTier};
+use crate::tier::{MemorySplit, PERIOD, SecondTier};
+use crate::tier_budget::TierBudget;
 
 /// The division of a pool's budget.
 pub(crate) struct TierSplit {
     shared: Arc<PoolState>,
+    budget: Arc<TierBudget>,
     tier: Arc<SecondTier>,
     split: MemorySplit,
     /// Pages of a segment: the second tier has use for no part of one.
     segment_pages: usize,
+    /// The second tier shares the budget, and has got its first part.
+    is_divided: bool,
 }
 
 impl TierSplit {
-    /// The budget of `shared`, divided as it was at its start.
-    pub(crate) fn new(shared: &Arc<PoolState>, tier: &Arc<SecondTier>) -> Self {
+    /// Of the budget of `shared`, which is undivided so far.
+    pub(crate) fn new(shared: &Arc<PoolState>, budget: &Arc<TierBudget>) -> Self {
+        let tier = Arc::clone(budget.tier());
         let page_bytes = shared.config.page_bytes;
         let segment_pages = tier.segment_bytes() / page_bytes;
-        let split = MemorySplit::new(shared.config.budget_pages(), tier.capacity_bytes() / page_bytes, segment_pages);
-        let mut divided = Self { shared: Arc::clone(shared), tier: Arc::clone(tier), split, segment_pages };
-        divided.divide(divided.split.first_pages());
-        divided
+        let split = MemorySplit::new(shared.credits.budget(), tier.capacity_bytes() / page_bytes, segment_pages);
+        let (shared, budget) = (Arc::clone(shared), Arc::clone(budget));
+        Self { shared, budget, tier, split, segment_pages, is_divided: false }
     }
 
-    /// Looks at what was hit since the last look, moves memory if it is worth it, and fits the second tier to the memory that there is.
-    pub(crate) fn look(&mut self) {
+    /// Looks at what was hit since the last look, moves memory if it is worth it, and fits the second tier to the memory that there is. Returns
+    /// when to look again; if nothing, there is no use for it before a page is evicted.
+    pub(crate) fn look(&mut self) -> Option<Duration> {
+        if !self.budget.is_wanted() {
+            self.is_divided = false;
+            return None;
+        }
         self.tier.note_processors(processor_stalled_us());
         self.look_at(&MemoryInfo::now());
+        Some(PERIOD)
     }
 
     fn look_at(&mut self, now: &MemoryInfo) {
         self.tier.resize_to(now);
-        let total = self.shared.config.budget_pages();
+        let shared = Arc::clone(&self.shared);
+        let _alone = match shared.resizing.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            // A thread sets the sizes. The next look is soon.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if !self.tier.is_shared() {
+            self.is_divided = false;
+            return;
+        }
+        let total = shared.credits.budget();
         if self.tier.is_refused() {
             self.divide(total);
             return;
         }
+        if !self.is_divided || self.split.total_pages() != total {
+            self.begin(total);
+        }
+        if !std::mem::replace(&mut self.is_divided, true) {
+            self.divide(self.split.first_pages());
+            return;
+        }
         // Threads that waited for memory may have taken some since.
-        self.split.settle(total - self.shared.credits.withheld());
+        self.split.settle(total - shared.credits.withheld());
         let seen = self.tier.border_hits();
-        let is_memory_low = self.shared.pressure.is_memory_low();
+        let is_memory_low = shared.pressure.is_memory_low();
         let first_pages = if is_memory_low { self.split.yield_to_first() } else { self.split.observe(&seen) };
         self.divide(first_pages);
     }
 
+    /// The budget has `total` pages.
+    fn begin(&mut self, total: usize) {
+        let page_bytes = self.shared.config.page_bytes;
+        self.split = MemorySplit::new(total, self.tier.capacity_bytes() / page_bytes, self.segment_pages);
+        self.tier.set_reach(MemorySplit::most_second_bytes(total * page_bytes));
+        // What was counted before is of another division.
+        self.tier.border_hits();
+    }
+
     fn divide(&mut self, first_pages: usize) {
-        let total = self.shared.config.budget_pages();
+        let total = self.shared.credits.budget();
         // What there is no memory for in the second tier is of use in the first.
         let most = self.tier.memory_bytes() / self.shared.config.page_bytes;
         let wanted = (total - first_pages).min(most);
@@ -83,7 +122,7 @@ impl TierSplit {
     /// threads take meanwhile is left for the next look.
     fn extend(&self, wanted: usize) {
         let shared = &*self.shared;
-        let Some(budget) = &shared.tier_budget else { return };
+        let budget = &*self.budget;
         let batch = self.batch();
         let batches = 2 * (wanted - shared.credits.withheld()).div_ceil(batch);
         for _ in 0..=batches {
@@ -133,13 +172,15 @@ mod tests {
     }
 
     fn divided_with(budget_pages: usize, shards: usize) -> Divided {
-        let size = TierSize::AutoSplit;
+        let size = TierSize::Auto;
         let tier = TierConfig { size, compression: TierCompression::None, is_adaptive: false, ..TierConfig::default() };
         let config = PoolConfig { budget_bytes: budget_pages * PAGE, shards, tier, ..PoolConfig::default() };
         let shared = Arc::new(PoolState::new(config.settle().unwrap()).unwrap());
-        let tier = Arc::clone(shared.tier().unwrap());
-        tier.resize_to(&PLENTY);
-        let split = TierSplit::new(&shared, &tier);
+        let budget = Arc::clone(shared.tier_budget().unwrap());
+        let mut split = TierSplit::new(&shared, &budget);
+        assert_eq!((split.look(), shared.credits.withheld()), (None, 0), "no page was evicted yet");
+        budget.note_eviction();
+        split.look_at(&PLENTY);
         let memory = MemoryDirectory::with_file("pages", &vec![1; 2 * budget_pages * PAGE]);
         let device = memory.open("pages").unwrap();
         let options = MapOptions { read_ahead_pages: 0, ..MapOptions::default() };
@@ -267,8 +308,8 @@ mod tests {
     }
 
     fn is_divided(budget_pages: usize) -> bool {
-        let tier = TierConfig { size: TierSize::AutoSplit, ..TierConfig::default() };
+        let tier = TierConfig { size: TierSize::Auto, ..TierConfig::default() };
         let config = PoolConfig { budget_bytes: budget_pages * PAGE, tier, ..PoolConfig::default() };
-        PoolState::new(config.settle().unwrap()).unwrap().tier_budget.is_some()
+        PoolState::new(config.settle().unwrap()).unwrap().tier().is_some()
     }
 }

@@ -3,6 +3,7 @@
 //! Relies on pages of a file in memory.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quire_pool::{Map, PageNo, Pool, PoolConfig, PoolError, TierConfig, TierSize};
 
@@ -87,10 +88,10 @@ fn a_pool_without_a_second_tier_gets_one_and_loses_it_again() {
     let pool = pool.unwrap();
     let map = plain_map(&pool, numbered(PAGES).1);
     read_all(&map);
-    assert_eq!((pool.set_tier(0).unwrap(), pool.tier_limit_bytes()), (0, 0));
+    assert_eq!((pool.set_tier(TierSize::Off).unwrap(), pool.tier_limit_bytes()), (0, 0));
     pool.evict(usize::MAX);
     assert_eq!(pool.stats().paths.evict_clean, 0);
-    let limit = pool.set_tier(4 * PAGES as usize * PAGE).unwrap();
+    let limit = pool.set_tier(TierSize::Bytes(4 * PAGES as usize * PAGE)).unwrap();
     assert!(limit > 0 && limit <= 4 * PAGES as usize * PAGE, "{limit}");
     // Pages whose last eviction was before there was a tier come from the device.
     read_all(&map);
@@ -99,30 +100,89 @@ fn a_pool_without_a_second_tier_gets_one_and_loses_it_again() {
     read_all(&map);
     let after = pool.stats().paths;
     assert_eq!((after.read_tier - before.read_tier, after.read_direct - before.read_direct), (PAGES, 0));
-    assert_eq!(pool.set_tier(0).unwrap(), 0);
+    assert_eq!(pool.set_tier(TierSize::Off).unwrap(), 0);
     assert_eq!((pool.tier_stats().held_bytes, pool.tier_stats().entries), (0, 0));
     pool.evict(usize::MAX);
     read_all(&map);
     assert_eq!(pool.stats().paths.read_tier, after.read_tier);
-    assert!(pool.set_tier(4 * PAGES as usize * PAGE).unwrap() > 0, "it grows again");
+    assert!(pool.set_tier(TierSize::Percent(200)).unwrap() > 0, "it grows again");
 }
 
 #[test]
 fn a_second_tier_grows_no_larger_than_it_was_made_for() {
     let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(64) }).unwrap();
     let capacity = pool.tier_stats().capacity_bytes as usize;
-    assert!(pool.set_tier(64 * PAGE).unwrap() <= 64 * PAGE);
-    assert!(pool.set_tier(usize::MAX).unwrap() <= capacity);
+    assert!(pool.set_tier(TierSize::Bytes(64 * PAGE)).unwrap() <= 64 * PAGE);
+    assert!(pool.set_tier(TierSize::Bytes(usize::MAX)).unwrap() <= capacity);
 }
 
 #[test]
-fn tiers_that_share_a_budget_keep_its_size() {
-    let tier = TierConfig { size: TierSize::AutoSplit, ..TierConfig::default() };
+fn a_share_is_of_the_budget_as_it_is_when_it_is_given() {
+    let pool = Pool::new(PoolConfig { tier: tier(4 * 1024), ..small_config(1024) }).unwrap();
+    let half = pool.set_tier(TierSize::Percent(50)).unwrap();
+    assert!(0 < half && half <= 512 * PAGE, "{half}");
+    pool.set_budget(256 * PAGE).unwrap();
+    assert_eq!(pool.tier_limit_bytes(), half);
+    assert!(pool.set_tier(TierSize::Percent(50)).unwrap() <= 128 * PAGE);
+}
+
+/// What both tiers hold or may hold, in bytes; nothing if memory moved meanwhile.
+fn together(pool: &Pool) -> Option<usize> {
+    let first = pool.stats().budget_pages as usize * PAGE;
+    let second = pool.tier_limit_bytes();
+    (pool.stats().budget_pages as usize * PAGE == first).then_some(first + second)
+}
+
+#[test]
+fn a_budget_that_both_tiers_share_gets_another_size_and_stays_undivided_if_it_is_small() {
+    let tier = TierConfig { size: TierSize::Auto, is_adaptive: false, ..TierConfig::default() };
     for pages in [8, 1024] {
         let pool = Pool::new(PoolConfig { tier, ..small_config(pages) }).unwrap();
-        assert!(matches!(pool.set_budget(100 * PAGE), Err(PoolError::Config(_))));
-        assert!(matches!(pool.set_tier(100 * PAGE), Err(PoolError::Config(_))));
+        let map = plain_map(&pool, numbered(2048).1);
+        let read_many = || (0..2048).for_each(|page| assert_eq!(number(&map, page), page));
+        for size in [pages, 100, 2000, 4, 37, 600, 1] {
+            match pool.set_budget(size * PAGE) {
+                Err(PoolError::Config(_)) if size < 4 => continue,
+                set => assert_eq!(set.unwrap(), size * PAGE),
+            }
+            assert_eq!(pool.budget_bytes(), size * PAGE);
+            for _ in 0..3 {
+                read_many();
+                assert!(
+                    together(&pool).is_none_or(|bytes| bytes <= size * PAGE),
+                    "{size} pages: {:?}",
+                    pool.tier_stats()
+                );
+            }
+        }
+        assert_eq!(pool.tier_stats().capacity_bytes > 0, pages == 1024);
     }
+}
+
+#[test]
+fn a_tier_goes_into_the_budget_and_out_of_it_again() {
+    let pool = Pool::new(PoolConfig { tier: tier(512), ..small_config(512) }).unwrap();
+    let map = plain_map(&pool, numbered(1024).1);
+    let read_many = || (0..1024).for_each(|page| assert_eq!(number(&map, page), page));
+    for _ in 0..3 {
+        read_many();
+        assert!(pool.stats().budget_pages == 512 && pool.tier_stats().entries > 0, "the tier lies beside the budget");
+        assert_eq!(pool.set_tier(TierSize::Auto).unwrap(), 0);
+        assert_eq!((pool.tier_stats().held_bytes, pool.budget_bytes()), (0, 512 * PAGE));
+        let begun = Instant::now();
+        while pool.tier_limit_bytes() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", pool.stats());
+            read_many();
+        }
+        assert!(pool.set_tier(TierSize::Auto).unwrap() > 0, "it is so already");
+        assert!(pool.stats().budget_pages < 512);
+        read_many();
+        assert!(pool.set_tier(TierSize::Bytes(512 * PAGE)).unwrap() <= 512 * PAGE);
+        assert_eq!(pool.stats().budget_pages, 512);
+    }
+    assert_eq!(pool.set_tier(TierSize::Off).unwrap(), 0);
+    read_many();
+    assert_eq!(pool.tier_stats().held_bytes, 0);
 }
 
 #[test]
@@ -141,10 +201,12 @@ fn sizes_change_while_threads_read_and_no_page_is_lost() {
         }
         for step in 0..200 {
             pool.set_budget((4 + step * 7 % 100) * PAGE).unwrap();
-            pool.set_tier(step * 13 % 64 * PAGE).unwrap();
+            let bytes = step * 13 % 64 * PAGE;
+            pool.set_tier(if step % 3 == 0 { TierSize::Auto } else { TierSize::Bytes(bytes) }).unwrap();
             std::thread::yield_now();
         }
     });
+    pool.set_tier(TierSize::Off).unwrap();
     pool.set_budget(20 * PAGE).unwrap();
     assert!(map.resident_pages() <= 20);
 }

@@ -3,6 +3,7 @@
 //! Relies on the thread that looks four times a second; the tests go on until it has moved memory, or for very many uses of pages.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use quire_device::{Directory, DiskModel, MemoryDirectory, ThrottledDirectory};
 use quire_pool::{
@@ -20,13 +21,24 @@ const MOST_USES: u64 = 3_000_000;
 fn divided(pages: u64, compression: TierCompression, latency_ns: u64) -> (Arc<Pool>, Map, Vec<u64>) {
     let memory: Arc<dyn Directory> = Arc::new(MemoryDirectory::with_file("pages", &vec![0; pages as usize * PAGE]));
     let slow = ThrottledDirectory::new(memory, DiskModel { latency_ns, ..DiskModel::default() });
-    let tier = TierConfig { size: TierSize::AutoSplit, compression, is_adaptive: false, ..TierConfig::default() };
+    let tier = TierConfig { size: TierSize::Auto, compression, is_adaptive: false, ..TierConfig::default() };
     let pool = Pool::new(PoolConfig { tier, ..small_config(BUDGET_PAGES as usize) }).unwrap();
     let map = plain_map(&pool, slow.open_to_write("pages").unwrap());
     let values = (0..pages).map(|page| page + 1).collect();
     (0..pages).for_each(|page| fill(&map, page, page + 1));
     map.sync().unwrap();
+    assert!(pool.evict(usize::MAX) > 0);
+    await_second_tier(&pool);
     (pool, map, values)
+}
+
+/// The second tier gets its part soon after the first page was evicted.
+fn await_second_tier(pool: &Pool) {
+    let begun = Instant::now();
+    while pool.tier_limit_bytes() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", pool.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Half a page of noise, half of nothing, sealed.
@@ -71,6 +83,25 @@ fn check(map: &Map, values: &[u64]) {
 }
 
 #[test]
+fn as_long_as_all_pages_fit_the_budget_the_first_tier_has_all_of_it() {
+    let tier = TierConfig { size: TierSize::Auto, ..TierConfig::default() };
+    let pool = Pool::new(PoolConfig { tier, ..small_config(BUDGET_PAGES as usize) }).unwrap();
+    let map = plain_map(&pool, numbered(2 * BUDGET_PAGES).1);
+    let read = |pages| (0..pages).for_each(|page| assert_eq!(number(&map, page), page));
+    // Longer than the time between two looks.
+    for _ in 0..6 {
+        read(BUDGET_PAGES);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.budget_pages, stats.misses, stats.evicted), (BUDGET_PAGES, BUDGET_PAGES, 0));
+    read(2 * BUDGET_PAGES);
+    await_second_tier(&pool);
+    assert!(pool.stats().budget_pages < BUDGET_PAGES);
+    assert_eq!(pool.budget_bytes(), BUDGET_PAGES as usize * PAGE);
+}
+
+#[test]
 fn half_of_the_budget_is_the_second_tier_s_at_first() {
     let (pool, _map, _) = divided(64, TierCompression::Lz4, 0);
     let (first, tier) = (pool.stats().budget_pages, pool.tier_stats());
@@ -84,10 +115,13 @@ fn half_of_the_budget_is_the_second_tier_s_at_first() {
 
 /// A pool whose misses wait a moment for memory, and a map of as many pages as both tiers have.
 fn impatient(gate: Option<WritebackHooks>) -> (Arc<Pool>, Map) {
-    let tier = TierConfig { size: TierSize::AutoSplit, ..TierConfig::default() };
+    let tier = TierConfig { size: TierSize::Auto, ..TierConfig::default() };
     let config = PoolConfig { tier, gate, miss_timeout_ms: 1, ..small_config(BUDGET_PAGES as usize) };
     let pool = Pool::new(config).unwrap();
     let map = plain_map(&pool, numbered(BUDGET_PAGES).1);
+    assert_eq!(number(&map, 0), 0);
+    assert!(pool.evict(usize::MAX) > 0);
+    await_second_tier(&pool);
     (pool, map)
 }
 
@@ -109,7 +143,7 @@ fn pages_that_may_not_be_written_can_be_as_many_as_both_tiers_have() {
 
 #[test]
 fn a_transparent_map_has_dirty_pages_in_as_much_as_both_tiers_have() {
-    let tier = TierConfig { size: TierSize::AutoSplit, ..TierConfig::default() };
+    let tier = TierConfig { size: TierSize::Auto, ..TierConfig::default() };
     let gate = Some(WritebackHooks { enter: || false, leave: || () });
     let pool = Pool::new(PoolConfig { tier, gate, ..small_config(BUDGET_PAGES as usize) }).unwrap();
     let options = MapOptions { read_ahead_pages: 0, ..MapOptions::default() };
@@ -118,6 +152,10 @@ fn a_transparent_map_has_dirty_pages_in_as_much_as_both_tiers_have() {
         Err(error) => return quire_sys::testing::skipped(error),
     };
     let most = BUDGET_PAGES as usize * 7 / 8;
+    let other = plain_map(&pool, numbered(1).1);
+    assert_eq!(number(&other, 0), 0);
+    assert!(pool.evict(usize::MAX) > 0);
+    await_second_tier(&pool);
     for word in map.words().iter().step_by(PAGE / 8).take(most) {
         word.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
@@ -127,7 +165,7 @@ fn a_transparent_map_has_dirty_pages_in_as_much_as_both_tiers_have() {
 #[test]
 fn pools_of_all_small_sizes_serve_their_pages() {
     for pages in 4..80 {
-        let tier = TierConfig { size: TierSize::AutoSplit, is_adaptive: false, ..TierConfig::default() };
+        let tier = TierConfig { size: TierSize::Auto, is_adaptive: false, ..TierConfig::default() };
         let pool = Pool::new(PoolConfig { tier, ..small_config(pages) }).unwrap();
         let map = plain_map(&pool, numbered(100).1);
         for page in (0..98).chain(0..98) {

@@ -3,8 +3,8 @@
 //! | pragma | answer |
 //! |---|---|
 //! | `quire_stats` | figures, as one text |
-//! | `quire_pool_bytes` | bytes that the pool may have; `= N` sets it, as far as pages can be evicted at once |
-//! | `quire_tier_bytes` | bytes that the second tier may hold now; `= N` (or `off`, `auto`) sets the most, as far as there is memory |
+//! | `quire_pool_bytes` | bytes that the pool may have, with the second tier if that is `auto`; `= N` sets it, as far as pages can be evicted at once |
+//! | `quire_tier_bytes` | bytes that the second tier may hold now; `= N` (or `P%`, `off`, `auto`) sets its size, as far as there is memory |
 //! | `quire_held_twice_bytes` | bytes of this database that are in the pool and in the kernel's page cache; no row where the kernel doesn't say |
 //!
 //! Relies on SQLite to free the texts, which are therefore made by `sqlite3_malloc`.
@@ -15,11 +15,10 @@ use std::sync::atomic::Ordering;
 
 use libsqlite3_sys as sqlite;
 use quire_pool::Pool;
-use quire_units::parse_bytes;
 
 use crate::database::Database;
 use crate::registry;
-use crate::settings::LEAST_BYTES;
+use crate::settings::{TIER_SIZES, parse_size, parse_tier};
 
 /// What a pragma is answered with: a text, nothing, or an error.
 type Answer = Result<Option<String>, String>;
@@ -60,14 +59,9 @@ fn with_pool(ask: impl FnOnce(&Pool) -> Answer) -> Answer {
     registry::pool().map_or(Ok(None), |pool| ask(&pool))
 }
 
-/// A size from 1 MiB on.
-fn size(text: &str) -> Option<usize> {
-    parse_bytes(text.trim()).and_then(|bytes| usize::try_from(bytes).ok()).filter(|&bytes| bytes >= LEAST_BYTES)
-}
-
 fn pool_bytes(pool: &Pool, value: Option<&str>) -> Answer {
     if let Some(value) = value {
-        let bytes = size(value).ok_or_else(|| format!("quire_pool_bytes: {value:?} is no size from 1MiB on"))?;
+        let bytes = parse_size(value).ok_or_else(|| format!("quire_pool_bytes: {value:?} is no size from 1MiB on"))?;
         pool.set_budget(bytes).map_err(|error| error.to_string())?;
     }
     Ok(Some(pool.budget_bytes().to_string()))
@@ -75,13 +69,8 @@ fn pool_bytes(pool: &Pool, value: Option<&str>) -> Answer {
 
 fn tier_bytes(pool: &Pool, value: Option<&str>) -> Answer {
     if let Some(value) = value {
-        let bytes = match value.trim().to_ascii_lowercase().as_str() {
-            "off" | "0" => Some(0),
-            "auto" => Some(pool.usual_tier_bytes()),
-            other => size(other),
-        };
-        let wrong = || format!("quire_tier_bytes: {value:?} is none of off, auto and a size from 1MiB on");
-        pool.set_tier(bytes.ok_or_else(wrong)?).map_err(|error| error.to_string())?;
+        let size = parse_tier(value).ok_or_else(|| format!("quire_tier_bytes: {value:?} is none of {TIER_SIZES}"))?;
+        pool.set_tier(size).map_err(|error| error.to_string())?;
     }
     Ok(Some(pool.tier_limit_bytes().to_string()))
 }
@@ -117,7 +106,8 @@ fn stats(database: &Database) -> String {
     line("fetches_declined", database.fetches().declined.load(Ordering::Relaxed));
     if let Some(pool) = registry::pool() {
         let stats = pool.stats();
-        line("pool_budget_bytes", stats.budget_pages * stats.page_bytes);
+        line("pool_budget_bytes", pool.budget_bytes() as u64);
+        line("pool_limit_bytes", stats.budget_pages * stats.page_bytes);
         line("pool_resident_bytes", stats.resident_pages * stats.page_bytes);
         line("pool_hits", stats.hits);
         line("pool_misses", stats.misses);
@@ -130,6 +120,7 @@ fn stats(database: &Database) -> String {
         line("read_direct", stats.paths.read_direct);
         line("evict_clean", stats.paths.evict_clean);
         let tier = pool.tier_stats();
+        line("tier_is_in_budget", u64::from(tier.is_in_budget));
         line("tier_limit_bytes", tier.limit_bytes);
         line("tier_held_bytes", tier.held_bytes);
         line("tier_resident_bytes", tier.resident_bytes);

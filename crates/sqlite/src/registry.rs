@@ -20,7 +20,7 @@ use quire_sys::fork_mark::ForkMark;
 use quire_sys::limits;
 
 use crate::database::Database;
-use crate::settings;
+use crate::settings::{self, UriSizes};
 
 /// Device and inode of a file.
 type FileId = (u64, u64);
@@ -61,22 +61,14 @@ pub(crate) enum Locking {
 /// Why a database does not go through the pool.
 pub(crate) type Reason = String;
 
-/// The database at `path`, which SQLite has open already.
-pub(crate) fn open(path: &Path, locking: Locking) -> Result<Arc<Database>, Reason> {
-    let mut registry = registry();
-    let facts = path.metadata().map_err(|error| error.to_string())?;
-    if !facts.is_file() {
-        return Err("it is no regular file".into());
+/// The database at `path`, which SQLite has open already. The pool, which all databases share, gets `sizes`.
+pub(crate) fn open(path: &Path, locking: Locking, sizes: UriSizes) -> Result<Arc<Database>, Reason> {
+    let made = pool();
+    let database = registry().open_database(path, locking, sizes)?;
+    // Not under the lock of the registry: pages may have to be evicted for it.
+    if let Some(pool) = made {
+        sizes.apply(&pool);
     }
-    let id = (facts.dev(), facts.ino());
-    if let Some(database) = registry.open.get(&(id, locking)).and_then(Weak::upgrade) {
-        return Ok(database);
-    }
-    let device = registry.device(path, id)?;
-    let pool = registry.pool()?;
-    let database = Arc::new(Database::new(pool, device).map_err(|error| error.to_string())?);
-    registry.open.retain(|_, database| database.strong_count() > 0);
-    registry.open.insert((id, locking), Arc::downgrade(&database));
     Ok(database)
 }
 
@@ -108,13 +100,37 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 impl Registry {
-    fn pool(&mut self) -> Result<Arc<Pool>, Reason> {
+    fn open_database(&mut self, path: &Path, locking: Locking, sizes: UriSizes) -> Result<Arc<Database>, Reason> {
+        let facts = path.metadata().map_err(|error| error.to_string())?;
+        if !facts.is_file() {
+            return Err("it is no regular file".into());
+        }
+        let id = (facts.dev(), facts.ino());
+        if let Some(database) = self.open.get(&(id, locking)).and_then(Weak::upgrade) {
+            return Ok(database);
+        }
+        let device = self.device(path, id)?;
+        let pool = self.pool(sizes)?;
+        let database = Arc::new(Database::new(pool, device).map_err(|error| error.to_string())?);
+        self.open.retain(|_, database| database.strong_count() > 0);
+        self.open.insert((id, locking), Arc::downgrade(&database));
+        Ok(database)
+    }
+
+    /// The pool, made with `sizes` if there is none yet.
+    fn pool(&mut self, sizes: UriSizes) -> Result<Arc<Pool>, Reason> {
         if let Some(pool) = &self.pool {
             return Ok(Arc::clone(pool));
         }
-        // What SQLite has written is in the page cache: it is taken from there, and given up.
-        let tier = TierConfig { page_cache: true, size: settings::tier_size(), ..TierConfig::default() };
-        let config = PoolConfig { budget_bytes: settings::pool_bytes(), tier, ..PoolConfig::default() };
+        let tier = TierConfig {
+            size: sizes.tier.unwrap_or_else(settings::tier_size),
+            compression: settings::compression(),
+            // What SQLite has written is in the page cache: it is taken from there, and given up.
+            page_cache: true,
+            ..TierConfig::default()
+        };
+        let budget_bytes = sizes.pool_bytes.unwrap_or_else(settings::pool_bytes);
+        let config = PoolConfig { budget_bytes, tier, ..PoolConfig::default() };
         let without_tier = PoolConfig { tier: TierConfig { size: TierSize::Off, ..tier }, ..config.clone() };
         let pool = match Pool::new(config) {
             Err(error @ PoolError::Memory { .. }) if tier.size != TierSize::Off => {
@@ -167,13 +183,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("test.db");
         std::fs::write(&path, [0; 8192]).unwrap();
-        let ours = open(&path, Locking::Locks).unwrap();
-        assert!(Arc::ptr_eq(&ours, &open(&path, Locking::Locks).unwrap()));
-        assert!(!Arc::ptr_eq(&ours, &open(&path, Locking::Immutable).unwrap()));
+        let ours = open(&path, Locking::Locks, UriSizes::default()).unwrap();
+        assert!(Arc::ptr_eq(&ours, &open(&path, Locking::Locks, UriSizes::default()).unwrap()));
+        assert!(!Arc::ptr_eq(&ours, &open(&path, Locking::Immutable, UriSizes::default()).unwrap()));
         let held = registry();
         let mut in_child = || {
             let is_own = pool().is_none() && ours.is_forked();
-            let opened = open(&path, Locking::Locks);
+            let opened = open(&path, Locking::Locks, UriSizes::default());
             i32::from(!is_own) + 2 * i32::from(!opened.is_ok_and(|own| !own.is_forked()))
         };
         // SAFETY: `fork_by_library` demands a child that waits for no lock that another thread may have held: the registry's is what is tested, and

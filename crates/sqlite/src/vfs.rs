@@ -14,7 +14,7 @@ use sqlite::{sqlite3_file, sqlite3_vfs};
 use crate::file::{INNER_OFFSET, Inner, PooledFile};
 use crate::methods;
 use crate::registry::{self, Locking};
-use crate::settings::warn;
+use crate::settings::{UriSizes, warn};
 
 /// The name under which programs ask for it.
 const NAME: &CStr = c"quire";
@@ -129,7 +129,9 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite passes names that it has made itself, with the parameters of the URI behind them.
     let is_immutable = unsafe { sqlite::sqlite3_uri_boolean(name, c"immutable".as_ptr(), 0) } != 0;
     let locking = if is_immutable { Locking::Immutable } else { Locking::Locks };
-    let database = catch_unwind(AssertUnwindSafe(|| registry::open(path, locking)))
+    // SAFETY: `uri_sizes` demands the name of a main database as SQLite passes it: this is one.
+    let sizes = unsafe { uri_sizes(name) };
+    let database = catch_unwind(AssertUnwindSafe(|| registry::open(path, locking, sizes)))
         .unwrap_or_else(|_| Err("the VFS has crashed; please report this".into()))
         .and_then(|database| if is_moved() { Err("another file has taken its name".into()) } else { Ok(database) });
     match database {
@@ -147,6 +149,20 @@ unsafe extern "C" fn open(
             below!(vfs, xOpen(name, file, flags, out_flags), sqlite::SQLITE_CANTOPEN)
         }
     }
+}
+
+/// The sizes of the tiers that the URI gives by which a database was opened.
+///
+/// # Safety
+/// `name` is what SQLite passes to `xOpen` for a main database.
+unsafe fn uri_sizes(name: *const c_char) -> UriSizes {
+    let text = |parameter: &CStr| {
+        // SAFETY: `uri_sizes` demands a name of SQLite's, which has the parameters of the URI behind it.
+        let value = unsafe { sqlite::sqlite3_uri_parameter(name, parameter.as_ptr()) };
+        // SAFETY: not null, so it is one of the texts behind the name, which ends with NUL; it is copied while the name is there.
+        (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    };
+    UriSizes::new(text(c"quire_pool").as_deref(), text(c"quire_tier").as_deref())
 }
 
 /// Closes the file of the default VFS if it has methods.

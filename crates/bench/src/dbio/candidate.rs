@@ -161,7 +161,7 @@ pub fn open_pages(
 ) -> anyhow::Result<GuardedPages<false>> {
     let left = limit_bytes.saturating_sub(pool_bytes + OWN_BYTES);
     let size = match candidate {
-        Candidate::AutoSplit => TierSize::AutoSplit,
+        Candidate::AutoSplit => TierSize::Auto,
         Candidate::TwoTiers if left >= OWN_BYTES => TierSize::Bytes(left as usize),
         _ => TierSize::Off,
     };

@@ -151,8 +151,34 @@ static void pages_that_had_to_make_room_go_to_a_second_tier(void) {
     CHECK(counts.resident_bytes <= counts.capacity_bytes);
     CHECK_OK(quire_map_release(map));
     CHECK_OK(quire_pool_release(pool));
-    options.second_tier_bytes = QUIRE_SECOND_TIER_AUTO;
+    options.second_tier_bytes = QUIRE_SECOND_TIER_OFF;
+    options.second_tier_compression = QUIRE_COMPRESSION_ZSTD;
     CHECK_OK(quire_pool_create(MIB, &options, &pool));
+    CHECK_OK(quire_pool_release(pool));
+    options.second_tier_bytes = 0;
+    options.second_tier_percent = 200;
+    CHECK_OK(quire_pool_create(MIB, &options, &pool));
+    CHECK_OK(quire_pool_release(pool));
+    /* As a program passes it that was compiled before these two fields were there. */
+    options = (quire_pool_options){.struct_size = offsetof(quire_pool_options, second_tier_percent)};
+    CHECK_OK(quire_pool_create(MIB, &options, &pool));
+    CHECK_OK(quire_pool_release(pool));
+}
+
+static void a_second_tier_of_the_capacity_gets_its_part_once_pages_have_to_make_room(void) {
+    quire_pool *pool = NULL;
+    quire_mapping *map = NULL;
+    quire_pool_options options = {.struct_size = sizeof options, .second_tier_bytes = QUIRE_SECOND_TIER_AUTO};
+    CHECK(make_file());
+    CHECK_OK(quire_pool_create((size_t)PAGES / 2 * PAGE, &options, &pool));
+    CHECK_OK(quire_map(pool, path, NULL, &map));
+    volatile uint64_t *words = quire_map_ptr(map);
+    CHECK(counts_of(pool).capacity_bytes == (uint64_t)PAGES / 2 * PAGE);
+    for (int round = 0; round < 100000 && counts_of(pool).capacity_bytes == (uint64_t)PAGES / 2 * PAGE; round++)
+        for (uint64_t page = 0; page < PAGES; page++)
+            CHECK(words[page * PAGE / 8] == page);
+    CHECK(counts_of(pool).capacity_bytes < (uint64_t)PAGES / 2 * PAGE);
+    CHECK_OK(quire_map_release(map));
     CHECK_OK(quire_pool_release(pool));
 }
 
@@ -245,6 +271,7 @@ int main(void) {
         RUN(a_file_is_made_and_grows_and_a_map_outlives_the_handle_of_its_pool);
         RUN(system_calls_wait_for_pages_only_where_they_are_served);
         RUN(pages_that_had_to_make_room_go_to_a_second_tier);
+        RUN(a_second_tier_of_the_capacity_gets_its_part_once_pages_have_to_make_room);
         RUN(what_makes_no_sense_is_refused);
     }
     unlink(path);

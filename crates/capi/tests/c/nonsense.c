@@ -42,6 +42,10 @@ static void pools_of_a_thousand_million_threads_are_told(void) {
     CHECK_FAILS(QUIRE_INVALID, "patience_ms", POOL(.patience_ms = (uint64_t)-1));
     CHECK_FAILS(QUIRE_INVALID, "second tier", POOL(.second_tier_bytes = 1));
     CHECK_FAILS(QUIRE_INVALID, "second_tier_bytes", POOL(.second_tier_bytes = (uint64_t)1 << 40));
+    CHECK_FAILS(QUIRE_INVALID, "second_tier_bytes", POOL(.second_tier_bytes = QUIRE_SECOND_TIER_OFF - 1));
+    CHECK_FAILS(QUIRE_INVALID, "second_tier_percent", POOL(.second_tier_percent = 65536));
+    CHECK_FAILS(QUIRE_INVALID, "not both", POOL(.second_tier_percent = 1, .second_tier_bytes = QUIRE_SECOND_TIER_AUTO));
+    CHECK_FAILS(QUIRE_INVALID, "quire_compression", POOL(.second_tier_compression = 4));
     CHECK_FAILS(QUIRE_INVALID, "look_in_page_cache", POOL(.look_in_page_cache = 2));
     CHECK_FAILS(QUIRE_INVALID, "page_bytes", POOL(.page_bytes = 4097));
     CHECK_FAILS(QUIRE_INVALID, "page_bytes", POOL(.page_bytes = (size_t)-1));

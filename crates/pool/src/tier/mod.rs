@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use quire_rng::SplitMix64;
 use quire_sys::mem::PAGE_SIZE;
-use quire_sys::pressure::{MemoryInfo, processor_stalled_us};
+use quire_sys::pressure::MemoryInfo;
 
 use crate::cache_padded::CachePadded;
 use crate::config::{LEAST_TIER_PAGES, TierConfig, TierSize};
@@ -38,7 +38,7 @@ pub(crate) use key::{MOST_MAPS, PageKey};
 use memory::ShardMemory;
 pub(crate) use shard::TierLookup;
 use shard::{BorderCounts, MOST_SHARD_BYTES, TierShard};
-pub(crate) use sizer::TierSizer;
+pub(crate) use sizer::{PERIOD, TierSizer};
 pub(crate) use split::{BorderHits, MemorySplit};
 use stall_meter::StallMeter;
 
@@ -70,6 +70,8 @@ pub(crate) struct StoredBatch {
 /// What the second tier holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStats {
+    /// Whether its memory is a part of the pool's budget ([`TierSize::Auto`]).
+    pub is_in_budget: bool,
     /// Bytes that it may hold at most.
     pub capacity_bytes: u64,
     /// Bytes that it may hold now, by what memory is there.
@@ -115,13 +117,14 @@ struct TierBounds {
 #[derive(Debug)]
 pub(crate) struct SecondTier {
     shards: Box<[CachePadded<Mutex<TierShard>>]>,
-    config: TierConfig,
     segment_bytes: usize,
     page_bytes: usize,
     capacity_bytes: usize,
     /// Held while the shards are told: of two callers none tells of a bound that the other has lowered.
     bounds: Mutex<TierBounds>,
     limit_bytes: AtomicUsize,
+    /// Its memory is a part of the pool's budget.
+    is_shared: AtomicBool,
     /// The kernel doesn't take the tier's memory for memory that it may have back.
     is_refused: AtomicBool,
     history: CompressionHistory,
@@ -174,10 +177,11 @@ impl SecondTier {
             capacity_bytes: shards * segments * segment_bytes,
             bounds: Mutex::new(TierBounds {
                 memory_bytes: usize::MAX,
-                share_bytes: if config.size == TierSize::AutoSplit { 0 } else { usize::MAX },
+                share_bytes: if config.size == TierSize::Auto { 0 } else { usize::MAX },
                 allowed_bytes: usize::MAX,
             }),
             limit_bytes: AtomicUsize::new(shards * segments * segment_bytes),
+            is_shared: AtomicBool::new(config.size == TierSize::Auto),
             is_refused: AtomicBool::new(false),
             history: CompressionHistory::default(),
             encoders: EncoderPool::new(config.compression, page_bytes),
@@ -185,15 +189,19 @@ impl SecondTier {
             stalls: Default::default(),
             border: Mutex::default(),
             seed,
-            config,
         };
         tier.resize_to(&now);
         Ok(Some(tier))
     }
 
-    /// Bytes of a tier whose size is not chosen, beside a first one of `budget_bytes`.
-    pub(crate) fn usual_bytes(budget_bytes: usize) -> usize {
-        sizing::capacity_bytes(TierSize::Auto, budget_bytes, &MemoryInfo::now())
+    /// Bytes that a tier of this size may come to hold, with a budget of `budget_bytes`.
+    pub(crate) fn wanted_bytes(size: TierSize, budget_bytes: usize) -> usize {
+        sizing::wanted_bytes(size, budget_bytes)
+    }
+
+    /// Bytes that a tier beside a budget of `budget_bytes` has addresses for if it may be given more later.
+    pub(crate) fn roomy_bytes(budget_bytes: usize) -> usize {
+        sizing::roomy_bytes(budget_bytes, &MemoryInfo::now())
     }
 
     fn shard(&self, key: PageKey) -> &Mutex<TierShard> {
@@ -231,7 +239,7 @@ impl SecondTier {
         });
         let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.admission.stored(batch.copied, took_ns);
-        if self.config.size == TierSize::AutoSplit {
+        if self.is_shared() {
             let mut border = self.border.lock().unwrap_or_else(PoisonError::into_inner);
             border.stored[0] += batch.copied as u64;
             border.stored[1] += stored_bytes as u64;
@@ -282,12 +290,6 @@ impl SecondTier {
         self.admission.read(pages, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Looks at what is scarce: grows or shrinks to what memory is there, and notes whether threads wait for processors.
-    pub(crate) fn look(&self) {
-        self.note_processors(processor_stalled_us());
-        self.resize_to(&MemoryInfo::now());
-    }
-
     /// Threads have waited for processors for so long since the machine's start.
     pub(crate) fn note_processors(&self, stalled_us: Option<u64>) {
         let percent = self.stalled_percent(1, stalled_us);
@@ -311,8 +313,30 @@ impl SecondTier {
         self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the tier hold no more than `bytes` from now on, however much memory there is; what is too much has gone on return. Returns
-    /// the bytes that it holds or may come to hold: fewer where there is no memory for them, in whole segments, or more where the kernel has
+    /// Whether its memory is a part of the pool's budget.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// Its memory is a part of the pool's budget from now on, of which it has nothing yet.
+    pub(crate) fn begin_sharing(&self) {
+        let mut bounds = self.bounds();
+        (bounds.share_bytes, bounds.allowed_bytes) = (0, usize::MAX);
+        self.is_shared.store(true, Ordering::Relaxed);
+        self.apply(&bounds);
+    }
+
+    /// Its memory lies beside the pool's budget from now on, up to `bytes`, however much memory there is. Returns what it may hold now.
+    pub(crate) fn end_sharing(&self, bytes: usize) -> usize {
+        let mut bounds = self.bounds();
+        (bounds.share_bytes, bounds.allowed_bytes) = (usize::MAX, bytes);
+        self.is_shared.store(false, Ordering::Relaxed);
+        self.apply(&bounds);
+        self.limit_bytes()
+    }
+
+    /// Lets a tier that shares a budget hold no more than `bytes` from now on, however much memory there is; what is too much has gone on
+    /// return. Returns the bytes that it holds or may come to hold: fewer where there is no memory for them, in whole segments, or more where the kernel has
     /// not taken what was given back.
     pub(crate) fn set_share(&self, bytes: usize) -> usize {
         let mut bounds = self.bounds();
@@ -343,6 +367,12 @@ impl SecondTier {
         self.is_refused.load(Ordering::Relaxed)
     }
 
+    /// Counts hits at the two ends of a tier of `bytes`, however many it was made for.
+    pub(crate) fn set_reach(&self, bytes: usize) {
+        let segments = bytes.min(self.capacity_bytes) / self.segment_bytes / self.shards.len();
+        self.each().for_each(|mut shard| shard.set_reach(segments));
+    }
+
     /// Hits at the tier's two ends since the last call.
     pub(crate) fn border_hits(&self) -> BorderHits {
         let mut now = BorderCounts::default();
@@ -371,14 +401,6 @@ impl SecondTier {
         let mut bounds = self.bounds();
         bounds.memory_bytes = bytes;
         self.apply(&bounds);
-    }
-
-    /// Lets the tier hold no more than `bytes` from now on, however much memory there is. Returns what it may hold now.
-    pub(crate) fn allow(&self, bytes: usize) -> usize {
-        let mut bounds = self.bounds();
-        bounds.allowed_bytes = bytes;
-        self.apply(&bounds);
-        self.limit_bytes()
     }
 
     /// Bytes that it may hold now.
@@ -422,6 +444,7 @@ impl SecondTier {
     /// What is held now. Looks at every entry, a part of a shard's at a time: other threads use the shard in between.
     pub(crate) fn stats(&self) -> TierStats {
         let mut stats = TierStats {
+            is_in_budget: self.is_shared(),
             capacity_bytes: self.capacity_bytes as u64,
             limit_bytes: self.limit_bytes() as u64,
             ..TierStats::default()
@@ -451,7 +474,7 @@ mod tests {
 
     #[test]
     fn a_bound_is_told_to_all_shards_before_another_is_set() {
-        let config = TierConfig { size: TierSize::AutoSplit, ..TierConfig::default() };
+        let config = TierConfig { size: TierSize::Auto, ..TierConfig::default() };
         let tier = SecondTier::new(config, 1 << 20, PAGE_SIZE).unwrap().unwrap();
         tier.set_limit(usize::MAX);
         let half = tier.segment_bytes() * 8;

@@ -69,6 +69,8 @@ pub(super) struct TierShard {
     /// Of the tier's checksums.
     seed: u64,
     border: BorderCounts,
+    /// Segments of a shard at whose ends hits are counted: all, or as many as a budget lets it have.
+    reach: usize,
 }
 
 /// Pages at the two ends of a shard.
@@ -114,6 +116,7 @@ impl TierShard {
             decoder,
             seed,
             border: BorderCounts::default(),
+            reach: segments,
         })
     }
 
@@ -223,7 +226,12 @@ impl TierShard {
 
     /// Segments at either end that the counts of hits at the border are of.
     fn border_segments(&self) -> u64 {
-        (self.ring.len() / BORDER_PART).max(1) as u64
+        (self.reach / BORDER_PART).max(1) as u64
+    }
+
+    /// Counts hits at the ends of a shard of so many segments from now on.
+    pub(super) fn set_reach(&mut self, segments: usize) {
+        self.reach = segments.min(self.ring.len());
     }
 
     /// Whether the page, whose segment was emptied, would be here if the shard had a few segments more.

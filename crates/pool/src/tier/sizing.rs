@@ -8,8 +8,8 @@ use quire_sys::pressure::MemoryInfo;
 use super::split::MemorySplit;
 use crate::config::TierSize;
 
-/// `auto` is at most so many times the first tier's budget.
-const MOST_BUDGETS: usize = 4;
+/// A tier that is made while the pool works has addresses for so many times the budget at most, if it is not to have more.
+const ROOMY_BUDGETS: usize = 4;
 /// More is of no use to the pools of this crate, and the index would be large.
 const MOST_BYTES: usize = 64 << 30;
 /// Of what can be had, a part is left to others: one in so many.
@@ -17,18 +17,26 @@ const LEFT_PART: u64 = 4;
 /// Tasks that wait for memory for more than this share of the time are a sign of pressure.
 const STALLED_PERCENT: f64 = 5.0;
 
+/// Bytes that a tier of this size may come to hold, with a budget of `budget_bytes`.
+pub(super) fn wanted_bytes(size: TierSize, budget_bytes: usize) -> usize {
+    match size {
+        TierSize::Off => 0,
+        TierSize::Auto => MemorySplit::most_second_bytes(budget_bytes),
+        TierSize::Percent(percent) => (budget_bytes / 100).saturating_mul(usize::from(percent)),
+        TierSize::Bytes(bytes) => bytes,
+    }
+}
+
+/// Bytes that a tier beside a budget of `budget_bytes` may come to be given later; half of what is available at most.
+pub(super) fn roomy_bytes(budget_bytes: usize, now: &MemoryInfo) -> usize {
+    let available = now.obtainable_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    budget_bytes.saturating_mul(ROOMY_BUDGETS).min(available / 2)
+}
+
 /// Bytes that the tier has addresses and an index for; 0 for no tier.
 pub(super) fn capacity_bytes(size: TierSize, budget_bytes: usize, now: &MemoryInfo) -> usize {
-    let total = now.obtainable_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let bytes = match size {
-        TierSize::Off => 0,
-        TierSize::Auto => budget_bytes.saturating_mul(MOST_BUDGETS).min(total / 2),
-        TierSize::Percent(percent) => budget_bytes / 100 * usize::from(percent),
-        TierSize::Bytes(bytes) => bytes,
-        TierSize::AutoSplit => MemorySplit::most_second_bytes(budget_bytes),
-    };
     let physical = now.physical_bytes().map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    bytes.min(MOST_BYTES).min(physical)
+    wanted_bytes(size, budget_bytes).min(MOST_BYTES).min(physical)
 }
 
 /// Bytes that the tier may hold now, of which it holds `held_bytes`. Tasks have waited for memory for `stalled_percent` of the last period.
@@ -59,13 +67,20 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_bytes_or_shares_or_chosen_by_what_is_there() {
+    fn sizes_are_bytes_or_shares_beside_the_budget_or_a_part_of_it() {
         let much = memory(1 << 40);
         assert_eq!(capacity_bytes(TierSize::Off, 64 * MIB, &much), 0);
-        assert_eq!(capacity_bytes(TierSize::Auto, 64 * MIB, &much), 256 * MIB);
-        assert_eq!(capacity_bytes(TierSize::Auto, 64 * MIB, &memory(100 << 20)), 50 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Auto, 64 * MIB, &much), 56 * MIB);
         assert_eq!(capacity_bytes(TierSize::Percent(50), 100 * MIB, &much), 50 * MIB);
+        assert_eq!(capacity_bytes(TierSize::Percent(300), 100 * MIB, &much), 300 * MIB);
         assert_eq!(capacity_bytes(TierSize::Bytes(7 * MIB), 64 * MIB, &much), 7 * MIB);
+    }
+
+    #[test]
+    fn a_tier_that_may_be_given_more_later_has_addresses_for_it_if_there_is_memory() {
+        assert_eq!(roomy_bytes(64 * MIB, &memory(1 << 40)), 256 * MIB);
+        assert_eq!(roomy_bytes(64 * MIB, &memory(100 << 20)), 50 * MIB);
+        assert_eq!(roomy_bytes(64 * MIB, &MemoryInfo::default()), 256 * MIB, "not known to be short");
     }
 
     #[test]

@@ -64,10 +64,12 @@ pub(crate) struct MemorySplit {
 
 impl MemorySplit {
     /// Half of `total_pages` for each tier. The second has no use for more than `most_second`, and gets them in segments of
-    /// `segment_pages`, of which two are the fewest that are filled in turn.
+    /// `segment_pages`, of which two are the fewest that are filled in turn. If those are more than half, it gets none.
     pub(crate) fn new(total_pages: usize, most_second: usize, segment_pages: usize) -> Self {
-        let least_first = (total_pages / LEAST_FIRST_PART).max(total_pages - most_second.min(total_pages)).max(1);
         let least_second = (total_pages / LEAST_SECOND_PART).max(LEAST_SEGMENTS * segment_pages);
+        // Of a smaller memory the second tier would take more than the first.
+        let most_second = if least_second > total_pages / 2 { 0 } else { most_second };
+        let least_first = (total_pages / LEAST_FIRST_PART).max(total_pages - most_second.min(total_pages)).max(1);
         let least_step = (total_pages / STEP_PARTS[0]).max(segment_pages).max(1);
         Self {
             total_pages,
@@ -86,6 +88,11 @@ impl MemorySplit {
     /// Most bytes that the second tier is made for, of a memory of so many.
     pub(crate) fn most_second_bytes(total_bytes: usize) -> usize {
         total_bytes - total_bytes / LEAST_FIRST_PART
+    }
+
+    /// Pages of both tiers.
+    pub(crate) fn total_pages(&self) -> usize {
+        self.total_pages
     }
 
     /// Pages of the first tier.
@@ -299,5 +306,12 @@ mod tests {
     fn a_second_tier_that_can_have_little_leaves_the_rest_to_the_first() {
         assert_eq!(MemorySplit::new(1000, 200, 1).first_pages(), 800);
         assert_eq!(MemorySplit::new(1000, 1000, 1).first_pages(), 500);
+        assert_eq!(MemorySplit::new(1000, 1000, 250).first_pages(), 500);
+        let mut without = MemorySplit::new(1000, 1000, 251);
+        assert_eq!(
+            (without.first_pages(), without.observe(&seen(0, 100_000))),
+            (1000, 1000),
+            "two segments are more than half"
+        );
     }
 }
