@@ -1,4 +1,5 @@
-//! The second tier while another process takes the memory at once, again and again: nothing is lost, and no process is killed.
+//! The second tier while another process takes the memory at once, again and again: nothing is lost, and no process is killed. What the tier
+//! holds is memory that the kernel drops without swapping it out, which shows on machines without swap, too.
 //!
 //! Relies on root and a memory controller for the tests under a limit; the test without one takes 512 MiB for a moment, and there is
 //! enough for all. The work and the other process are this program, run again.
@@ -27,6 +28,8 @@ const TAKEN_BYTES: usize = 80 * MIB;
 /// Less than the first tier, the second, the program itself and what the other process takes.
 const LIMIT_BYTES: usize = 136 * MIB;
 const ROUNDS: u64 = 8;
+/// What the tier is filling, a segment of each of its 16 shards, and what each processor has not handed to the kernel's lists yet.
+const FILLING_BYTES: u64 = 8 << 20;
 
 const INSIDE: &str = "QUIRE_TEST_TIER_PRESSURE";
 const TAKEN_MIB: &str = "QUIRE_TEST_TAKE_MIB";
@@ -117,6 +120,7 @@ fn work_inside() {
     for round in 0..ROUNDS {
         check(&map, &values, (0..FILE_PAGES).rev());
         assert!(pool.tier_stats().entries > 0, "the tier was used before the memory is taken");
+        check_droppable(&pool, limit_bytes);
         let before = pool.tier_stats().resident_bytes;
         take(taken_mib);
         let after = pool.tier_stats().resident_bytes;
@@ -141,6 +145,22 @@ fn work_inside() {
     drop(map);
     check_file(&*device, &values);
     println!("worked inside");
+}
+
+/// All that the tier holds but for what it is filling is memory that the kernel may drop (`LazyFree`): it is never swapped out.
+fn check_droppable(pool: &Pool, limit_bytes: Option<u64>) {
+    // Under a limit the kernel takes memory between two looks.
+    let lazy = lazily_freed_bytes();
+    let held = pool.tier_stats().resident_bytes;
+    assert!(lazy + FILLING_BYTES >= held, "of {held} bytes of the tier the kernel may drop only {lazy}");
+    assert!(limit_bytes.is_some() || held > 4 * FILLING_BYTES, "the tier holds only {held} bytes");
+}
+
+/// What the kernel may drop of this process, which nothing but the tier lets it.
+fn lazily_freed_bytes() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let sizes = maps.lines().filter_map(|line| line.strip_prefix("LazyFree:")?.trim().strip_suffix("kB"));
+    sizes.map(|kib| kib.trim().parse::<u64>().unwrap() * 1024).sum()
 }
 
 /// What is swapped out of this process.
