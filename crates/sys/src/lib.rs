@@ -47,6 +47,7 @@ pub mod proc;
 pub mod proc_maps;
 pub mod rw;
 pub mod shared_map;
+mod shown_group;
 pub mod signal;
 pub mod spare_maps;
 pub mod symbol;

@@ -5,6 +5,8 @@
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::shown_group::ShownGroup;
+
 const BUFFER_BYTES: usize = 8 << 10;
 
 /// Memory as it stands.
@@ -19,7 +21,8 @@ pub struct MemoryInfo {
     pub available_bytes: Option<u64>,
     /// Bytes of memory of the machine.
     pub total_bytes: Option<u64>,
-    /// Bytes that the control group and all those above it let this process still take, caches that can be dropped counted as free.
+    /// Bytes that the control group and all those above it let this process still take, caches that can be dropped counted as free. At least so
+    /// many: where that is more than `available_bytes`, the caches are not asked for.
     pub group_left_bytes: Option<u64>,
     /// Bytes that the control group and all those above it may take in all: the least of their limits.
     pub group_limit_bytes: Option<u64>,
@@ -36,7 +39,7 @@ impl MemoryInfo {
             available_bytes = field(text, b"MemAvailable:").map(|kib| kib * 1024);
             total_bytes = field(text, b"MemTotal:").map(|kib| kib * 1024);
         }
-        let (group_left_bytes, group_limit_bytes) = group_memory().unzip();
+        let (group_left_bytes, group_limit_bytes) = group_memory(available_bytes.unwrap_or(u64::MAX)).unzip();
         Self { stalled_percent, stalled_us, available_bytes, total_bytes, group_left_bytes, group_limit_bytes }
     }
 
@@ -125,11 +128,14 @@ const V2: GroupFiles = GroupFiles {
 /// Version 1 writes "no limit" as the greatest multiple of a page that fits.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// What the groups of this process leave it to take, and what they bound it to in all.
-fn group_memory() -> Option<(u64, u64)> {
+/// What the groups of this process leave it to take, as far as that is less than `enough`, and what they bound it to in all.
+fn group_memory(enough: u64) -> Option<(u64, u64)> {
     let mut buffer = [0; BUFFER_BYTES];
     let (place, is_unified) = group_place(read(b"/proc/self/cgroup\0", &mut buffer)?);
-    if is_unified { tightest(b"/sys/fs/cgroup", place, &V2) } else { tightest(b"/sys/fs/cgroup/memory", place, &V1) }
+    let (mount, files): (&[u8], _) =
+        if is_unified { (b"/sys/fs/cgroup", &V2) } else { (b"/sys/fs/cgroup/memory", &V1) };
+    let shown = ShownGroup::of(mount, is_unified);
+    tightest(mount, below(place, shown.as_bytes()), files, enough)
 }
 
 /// The path of the group that has the memory controller, and whether it is in the unified hierarchy of version 2.
@@ -146,11 +152,21 @@ fn group_place(text: &[u8]) -> (&[u8], bool) {
     (found, unified)
 }
 
-/// The least that a group on the way from `place` up to `root` leaves, and the least limit on that way.
+/// Where the group at `place` is below the one that a mount shows as its root. In a container without a namespace for groups the paths are the
+/// host's, while the mount shows the container's group: what has the rest of the path as its name there may be a stranger's.
+fn below<'p>(place: &'p [u8], shown: &[u8]) -> &'p [u8] {
+    let shown = shown.strip_suffix(b"/").unwrap_or(shown);
+    match place.strip_prefix(shown) {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
+        // Another mount shows it.
+        _ => b"",
+    }
+}
+
+/// The least that a group on the way from `place` up to `root` leaves, as far as that is less than `enough`, and the least limit on that way.
 ///
-/// In a container the path may be the host's, while the mount shows the group itself as its root. Groups that the mount doesn't show are
-/// passed over, so the root is what is looked at last in either case.
-fn tightest(root: &[u8], place: &[u8], files: &GroupFiles) -> Option<(u64, u64)> {
+/// Groups that the mount doesn't show are passed over, so the root is what is looked at last in any case.
+fn tightest(root: &[u8], place: &[u8], files: &GroupFiles, enough: u64) -> Option<(u64, u64)> {
     let is_outside = place.split(|&byte| byte == b'/').any(|part| part == b"..");
     // Of a group outside this process's namespace the mount shows at most the root.
     let mut place = if is_outside { b"" } else { place.strip_suffix(b"/").unwrap_or(place) };
@@ -164,7 +180,8 @@ fn tightest(root: &[u8], place: &[u8], files: &GroupFiles) -> Option<(u64, u64)>
                 return found;
             }
             is_own = false;
-            if let Some((left, limit)) = left(&dir, used, files) {
+            let enough = found.map_or(enough, |(least, _)| least.min(enough));
+            if let Some((left, limit)) = left(&dir, used, files, enough) {
                 found = Some(found.map_or((left, limit), |(least, lowest)| (least.min(left), lowest.min(limit))));
             }
         }
@@ -175,10 +192,15 @@ fn tightest(root: &[u8], place: &[u8], files: &GroupFiles) -> Option<(u64, u64)>
     }
 }
 
-/// What one group leaves, and its limit; `None` if it has none.
-fn left(dir: &[&[u8]], used: u64, files: &GroupFiles) -> Option<(u64, u64)> {
+/// What one group leaves, and its limit; `None` if it has none. If what it leaves is `enough` without the caches that can be dropped, these are not
+/// asked for: the kernel would add the figures of all processors and of all groups below.
+fn left(dir: &[&[u8]], used: u64, files: &GroupFiles, enough: u64) -> Option<(u64, u64)> {
     let limits = files.limits.iter().filter_map(|file| figure(dir, file, b""));
     let limit_bytes = limits.filter(|&bytes| bytes < NO_LIMIT).min()?;
+    let unused = limit_bytes.saturating_sub(used);
+    if unused >= enough {
+        return Some((unused, limit_bytes));
+    }
     let droppable = figure(dir, b"/memory.stat\0", files.droppable).unwrap_or(0);
     Some((limit_bytes.saturating_sub(used.saturating_sub(droppable)), limit_bytes))
 }
@@ -267,7 +289,11 @@ mod tests {
         }
 
         fn tightest(&self, place: &str) -> Option<(u64, u64)> {
-            tightest(self.root.as_os_str().as_bytes(), place.as_bytes(), &self.files)
+            self.tightest_below(place, u64::MAX)
+        }
+
+        fn tightest_below(&self, place: &str, enough: u64) -> Option<(u64, u64)> {
+            tightest(self.root.as_os_str().as_bytes(), place.as_bytes(), &self.files, enough)
         }
     }
 
@@ -300,6 +326,29 @@ mod tests {
         assert_eq!(groups.tightest(&"/long".repeat(400)), Some((400, 500)));
         groups.set("pod", &[("memory.max", "7"), ("memory.current", "7")]);
         assert_eq!(groups.tightest("/../pod"), Some((400, 500)), "a stranger's limit");
+    }
+
+    #[test]
+    fn caches_that_can_be_dropped_are_asked_for_only_where_they_count() {
+        let groups = FakeGroups::new("enough", V2);
+        groups.set("pod", &[("memory.max", "1000"), ("memory.current", "700"), ("memory.stat", "inactive_file 400")]);
+        groups.set("pod/one", &[("memory.max", "800"), ("memory.current", "650"), ("memory.stat", "inactive_file 50")]);
+        assert_eq!(groups.tightest_below("/pod", 300), Some((300, 1000)), "enough without them");
+        assert_eq!(groups.tightest_below("/pod", 301), Some((700, 1000)));
+        // The inner one leaves 200, and the outer one more than that without its caches.
+        assert_eq!(groups.tightest("/pod/one"), Some((200, 800)));
+        groups.set("pod", &[("memory.current", "950")]);
+        assert_eq!(groups.tightest("/pod/one"), Some((200, 800)), "450 with them");
+    }
+
+    #[test]
+    fn a_group_is_looked_for_below_the_one_that_the_mount_shows() {
+        assert_eq!(below(b"/user.slice/one", b"/"), b"/user.slice/one");
+        assert_eq!(below(b"/docker/1234/one", b"/docker/1234"), b"/one");
+        assert_eq!(below(b"/docker/1234", b"/docker/1234"), b"");
+        assert_eq!(below(b"/docker/12345", b"/docker/1234"), b"");
+        assert_eq!(below(b"/kubepods/1234", b"/docker/1234"), b"");
+        assert_eq!(below(b"/", b"/../.."), b"");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 /// Stored bytes begin at multiples of this.
 pub(super) const GRANULE_BYTES: usize = 16;
-/// Holes that are remembered of a segment: as many as a segment of 256 KiB has pages that don't compress.
-const MOST_HOLES: usize = 64;
+/// A segment has a place for a hole for so many of its bytes. So the quarter of it from which on it is filled again can be holes of 256 bytes.
+const PLACE_BYTES: usize = 1024;
 
 /// What is known of a segment's holes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,23 +24,27 @@ type Hole = [u16; 2];
 /// The holes of all segments.
 #[derive(Debug)]
 pub(super) struct SegmentHoles {
-    /// `MOST_HOLES` places for each segment. Zeros at first, so that a place takes memory as it is used.
+    /// Zeros at first, so that a place takes memory as it is used.
     places: Box<[Hole]>,
+    /// Of each segment.
+    segment_places: usize,
     known: Box<[KnownHoles]>,
 }
 
 impl SegmentHoles {
-    /// No holes in `segments` segments.
-    pub(super) fn new(segments: usize) -> Self {
-        Self { places: vec![[0; 2]; segments * MOST_HOLES].into(), known: vec![KnownHoles::default(); segments].into() }
+    /// No holes in `segments` segments of `segment_bytes`.
+    pub(super) fn new(segments: usize, segment_bytes: usize) -> Self {
+        let segment_places = segment_bytes.div_ceil(PLACE_BYTES);
+        let (places, known) = (vec![[0; 2]; segments * segment_places], vec![KnownHoles::default(); segments]);
+        Self { places: places.into(), segment_places, known: known.into() }
     }
 
     fn places(&mut self, segment: usize) -> &mut [Hole] {
-        &mut self.places[segment * MOST_HOLES..][..MOST_HOLES]
+        &mut self.places[segment * self.segment_places..][..self.segment_places]
     }
 
     fn holes(&self, segment: usize) -> &[Hole] {
-        &self.places[segment * MOST_HOLES..][..usize::from(self.known[segment].count)]
+        &self.places[segment * self.segment_places..][..usize::from(self.known[segment].count)]
     }
 
     /// Takes the hole at `place` out, and puts the last one there.
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_hole_and_the_smallest_that_fits_is_taken() {
-        let mut holes = SegmentHoles::new(2);
+        let mut holes = SegmentHoles::new(2, 256 * KIB);
         for start in [0, 8, 2, 4] {
             holes.add(1, start * KIB..(start + 1) * KIB);
         }
@@ -145,14 +149,25 @@ mod tests {
 
     #[test]
     fn more_holes_than_there_are_places_for_are_forgotten_and_no_other_segment_s_suffer() {
-        let mut holes = SegmentHoles::new(2);
+        let mut holes = SegmentHoles::new(2, 64 * KIB);
         holes.add(1, 0..KIB);
-        for hole in 0..2 * MOST_HOLES {
-            holes.add(0, 2 * hole * KIB..(2 * hole + 1) * KIB);
+        for hole in 0..128 {
+            holes.add(0, hole * 512..hole * 512 + 256);
         }
-        assert_eq!((holes.bytes(0), holes.bytes(1)), (MOST_HOLES * KIB, KIB));
+        assert_eq!((holes.bytes(0), holes.bytes(1)), (64 * 256, KIB));
         // A neighbour of one that is known finds its place.
-        holes.add(0, KIB..2 * KIB);
-        assert_eq!(holes.bytes(0), (MOST_HOLES + 1) * KIB);
+        holes.add(0, 256..512);
+        assert_eq!(holes.bytes(0), 65 * 256);
+    }
+
+    #[test]
+    fn a_quarter_of_a_segment_can_be_holes_of_small_pages() {
+        for segment_kib in [4, 56, 256] {
+            let mut holes = SegmentHoles::new(1, segment_kib * KIB);
+            for page in 0..segment_kib {
+                holes.add(0, page * KIB..page * KIB + 256);
+            }
+            assert_eq!(holes.fitting_bytes(0, 256), segment_kib * KIB / 4);
+        }
     }
 }

@@ -29,7 +29,14 @@ struct Segment {
     /// Bytes of its second copies.
     twice_bytes: u32,
     generation: u16,
+    /// Number of the filling before, if bytes of it are left.
+    filled_before: u64,
+    /// Where something was put since then: a bit for each of `PARTS` parts.
+    renewed: [u64; PARTS / 64],
 }
+
+/// Parts of a segment of which it is known whether they were filled with the last filling.
+const PARTS: usize = 256;
 
 /// The segment that is being filled, and what is left of the hole that is filled.
 #[derive(Clone, Debug)]
@@ -65,14 +72,16 @@ pub(super) struct SegmentRing {
 impl SegmentRing {
     /// `segments` segments over `memory`, which has as many.
     pub(super) fn new(memory: ShardMemory, segments: usize) -> Self {
-        let new = Segment { filling: 0, forgotten_at: 0, twice_bytes: 0, generation: 1 };
+        let new =
+            Segment { filling: 0, forgotten_at: 0, twice_bytes: 0, generation: 1, filled_before: 0, renewed: [0; 4] };
+        let segment_bytes = memory.segment_bytes();
         Self {
             memory,
             segments: vec![new; segments].into(),
             filled: VecDeque::with_capacity(segments),
             free: (0..segments).rev().collect(),
             open: None,
-            holes: SegmentHoles::new(segments),
+            holes: SegmentHoles::new(segments, segment_bytes),
             hand: 0,
             fillings: 0,
             emptied: segments as u64,
@@ -111,6 +120,21 @@ impl SegmentRing {
         self.fillings - self.segments[self.segment_of(at)].filling
     }
 
+    /// Fillings since that with which the bytes at `at` came: in a segment whose holes were filled again others lie there for longer.
+    pub(super) fn age_of_bytes(&self, at: usize) -> u64 {
+        let (segment, [word, bit]) = self.part_of(at);
+        let segment = &self.segments[segment];
+        let is_renewed = segment.renewed[word] >> bit & 1 == 1;
+        self.fillings - if is_renewed { segment.filling } else { segment.filled_before }
+    }
+
+    /// The segment of `at`, and the word and the bit of its part.
+    fn part_of(&self, at: usize) -> (usize, [usize; 2]) {
+        let segment = self.segment_of(at);
+        let part = (at - segment * self.memory.segment_bytes()) * PARTS / self.memory.segment_bytes();
+        (segment, [part / 64, part % 64])
+    }
+
     /// Whether what was put at `at` in `generation` would be there if the ring had fewer than `more` segments more.
     pub(super) fn would_be_in(&self, at: usize, generation: u16, more: u64) -> bool {
         let segment = self.segments[self.segment_of(at)];
@@ -124,6 +148,8 @@ impl SegmentRing {
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<Option<usize>, MemError> {
         let Some(at) = self.room(bytes.len().next_multiple_of(GRANULE_BYTES))? else { return Ok(None) };
         self.memory.write(at, bytes);
+        let (segment, [word, bit]) = self.part_of(at);
+        self.segments[segment].renewed[word] |= 1 << bit;
         Ok(Some(at))
     }
 
@@ -180,7 +206,9 @@ impl SegmentRing {
             OpenSegment { number, gap: 0..self.memory.segment_bytes() }
         };
         self.fillings += 1;
-        self.segments[open.number].filling = self.fillings;
+        let segment = &mut self.segments[open.number];
+        (segment.filled_before, segment.filling) = (segment.filling, self.fillings);
+        segment.renewed = [0; PARTS / 64];
         Some(open)
     }
 

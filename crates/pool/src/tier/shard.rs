@@ -185,7 +185,7 @@ impl TierShard {
             return TierLookup::Reclaimed;
         }
         into.copy_from_slice(&self.decoded);
-        self.border.recent += u64::from(self.ring.age(place_of(&entry)) < self.border_segments());
+        self.border.recent += u64::from(self.ring.age_of_bytes(place_of(&entry)) < self.border_segments());
         self.promote(key.hash(), &entry);
         TierLookup::Hit
     }
@@ -405,6 +405,22 @@ mod tests {
             assert_eq!(taken(&mut shard, page + 1).0, TierLookup::Hit);
             assert_eq!(taken(&mut shard, pages + page).0, TierLookup::Hit);
         }
+    }
+
+    #[test]
+    fn what_is_left_in_a_segment_that_is_filled_again_is_not_recent_by_that() {
+        let pages = 4 * SEGMENTS as u64;
+        let mut shard = filled(pages);
+        let returned = || (0..pages / 2).step_by(2);
+        returned().for_each(|page| assert_eq!(taken(&mut shard, page).0, TierLookup::Hit));
+        // Two each into the holes of four segments.
+        let new = pages..pages + 8;
+        assert!(new.clone().all(|page| put(&mut shard, page, 1, &bytes_of(page))));
+        assert_eq!((counted(&shard).entries, shard.border().recent), (pages - pages / 4 + 8, 0));
+        returned().for_each(|page| assert_eq!(taken(&mut shard, page + 1).0, TierLookup::Hit));
+        assert_eq!(shard.border().recent, 0);
+        new.for_each(|page| assert_eq!(taken(&mut shard, page).0, TierLookup::Hit));
+        assert_eq!(shard.border().recent, 8);
     }
 
     #[test]
