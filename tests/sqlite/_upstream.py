@@ -2,6 +2,7 @@
 """SQLite's own tests on libquire_sqlite.so, from Debian's source package: what they say by the VFS `quire` beside what they say by SQLite's own.
 
     _upstream.py --quire target/release/quire [--cache DIR] [--only speedtest1,threadtest3,mptest,tcl,python] [--tcl PATTERN,...]
+                 [--pool SIZE] [--tier SIZE]
 
 The package is fetched by `apt-get source` with lists of sources of its own; nothing of the machine's is changed. SQLite is compiled with a
 hook that loads the library before the first database is opened, so each of its programs uses `quire` as the default VFS where the
@@ -15,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -57,11 +59,12 @@ HOUR = 3600
 UNTOLD = "untold"
 
 
-def environment(library, is_ours):
-    """Of a program that is to use `quire`, or SQLite's own VFS."""
+def environment(library, sizes):
+    """Of a program that is to use `quire` with a pool and a second tier of these sizes, or SQLite's own VFS if there are none."""
     chosen = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
-    if is_ours:
-        chosen.update(QUIRE_TEST_EXTENSION=str(library), QUIRE_SQLITE_DEFAULT="1", QUIRE_SQLITE_POOL="16MiB")
+    if sizes:
+        pool, tier = sizes
+        chosen.update(QUIRE_TEST_EXTENSION=str(library), QUIRE_SQLITE_DEFAULT="1", QUIRE_SQLITE_POOL=pool, QUIRE_SQLITE_TIER=tier)
     return chosen
 
 
@@ -75,8 +78,8 @@ def outcome(ours, theirs):
 class Tests:
     """SQLite's programs, each run by either VFS."""
 
-    def __init__(self, source, build, library):
-        self.source, self.build, self.library = source, build, library
+    def __init__(self, source, build, library, sizes):
+        self.source, self.build, self.library, self.sizes = source, build, library, sizes
         # Names by outcome.
         self.outcomes = {}
 
@@ -84,7 +87,7 @@ class Tests:
         """What a program prints, and whether it ended well."""
         try:
             done = subprocess.run(
-                [str(word) for word in command], cwd=cwd, env=environment(self.library, is_ours), text=True, errors="replace",
+                [str(word) for word in command], cwd=cwd, env=environment(self.library, self.sizes if is_ours else None), text=True, errors="replace",
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s,
             )
         except subprocess.TimeoutExpired as stuck:
@@ -206,6 +209,26 @@ def fetch(cache):
     return place / "sqlite"
 
 
+def check_sizes(library, sizes):
+    """A size that the library doesn't take would have no effect, and the run would be of another pool."""
+    if not hasattr(sqlite3.Connection, "enable_load_extension"):
+        # This Python loads no extensions, so it can't be asked here. Other programs will say so.
+        return
+    script = (
+        "import os, sqlite3\n"
+        "first = sqlite3.connect(':memory:')\n"
+        "first.enable_load_extension(True)\n"
+        "first.load_extension(os.environ['QUIRE_TEST_EXTENSION'])\n"
+        "sqlite3.connect('test.db').execute('CREATE TABLE t(v)')\n"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=directory, env=environment(library, sizes), capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0 or done.stderr:
+        raise Failure(f"a pool of {sizes[0]} with a second tier of {sizes[1]}: {done.stderr.strip()}")
+
+
 def prepare(source, build):
     """SQLite in one file, with the hook at its end, in a folder that `make testfixture` works in, too."""
     if (build / "sqlite3.c").exists() and "quire_extra_init(const char" in (build / "sqlite3.c").read_text():
@@ -223,6 +246,8 @@ def main():
     parser.add_argument("--quire", required=True, type=pathlib.Path, help="the program quire, beside which the library is")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path("target/sqlite-upstream"))
     parser.add_argument("--only", default="speedtest1,threadtest3,mptest,tcl,python", help="parts, comma separated")
+    parser.add_argument("--pool", default="16MiB", help="memory of the pool (16MiB)")
+    parser.add_argument("--tier", default="off", help="second tier: off, auto, a size, or a share of the pool such as 200%% (off)")
     parser.add_argument("--tcl", default=",".join(TCL), help="names of Tcl files without .test, as patterns, comma separated")
     options = parser.parse_args()
     library = options.quire.resolve().parent / "libquire_sqlite.so"
@@ -232,13 +257,16 @@ def main():
     source = fetch(cache)
     build = cache / "build"
     prepare(source, build)
-    tests = Tests(source, build, library)
+    check_sizes(library, (options.pool, options.tier))
+    tests = Tests(source, build, library, (options.pool, options.tier))
     for part in options.only.split(","):
         if part == "tcl":
             tests.tcl(options.tcl.split(","))
         else:
             getattr(tests, part)()
     passed, failed, untold = (tests.outcomes.get(result, []) for result in ("ok", "FAILED", UNTOLD))
+    version = (source / "VERSION").read_text().strip()
+    print(f"SQLite {version}, pool {options.pool}, second tier {options.tier}")
     print(f"{len(passed)} ok, {len(failed)} failed by quire alone" + "".join(f"\n  {name}" for name in failed))
     print(f"{len(untold)} told nothing by SQLite's own VFS either" + "".join(f"\n  {name}" for name in untold))
     # A run in which no program told anything is no run.

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import harness
 from _connect import connect, database, library, load
-from _upstream import outcome
+from _upstream import Failure, check_sizes, environment, outcome
 
 
 def a_file_that_another_was_copied_over_is_read_anew(options):
@@ -90,6 +90,21 @@ def a_program_of_sqlites_that_tells_nothing_by_either_vfs_has_not_passed(_):
     assert outcome(None, None) == outcome("0 errors", None) == "untold"
 
 
+def programs_of_sqlites_get_the_sizes_that_were_asked_for(options):
+    """By _upstream.py; sizes that the library doesn't take end it."""
+    load(options)
+    chosen = environment(library(options), ("2MiB", "50%"))
+    assert (chosen["QUIRE_SQLITE_POOL"], chosen["QUIRE_SQLITE_TIER"]) == ("2MiB", "50%")
+    assert not any(name.startswith("QUIRE_") for name in environment(library(options), None))
+    check_sizes(library(options), ("2MiB", "auto"))
+    for sizes in (("2MiB", "much"), ("half", "off")):
+        try:
+            check_sizes(library(options), sizes)
+            raise AssertionError(f"{sizes} were taken")
+        except Failure as failure:
+            assert "it has no effect" in str(failure), failure
+
+
 if __name__ == "__main__":
     if "--open" in sys.argv:
         load(type("Options", (), {"quire": sys.argv[sys.argv.index("--quire") + 1]}))
@@ -103,5 +118,6 @@ if __name__ == "__main__":
         a_default_vfs_without_a_wal_index_has_no_wal,
         databases_that_were_opened_leave_descriptors_to_the_program,
         a_program_of_sqlites_that_tells_nothing_by_either_vfs_has_not_passed,
+        programs_of_sqlites_get_the_sizes_that_were_asked_for,
     ]
     harness.run(TESTS, harness.arguments(__doc__))
