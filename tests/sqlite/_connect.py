@@ -48,7 +48,7 @@ def is_sound(path):
 def stats(connection):
     """What `PRAGMA quire_stats` says."""
     text = connection.execute("PRAGMA quire_stats").fetchone()[0]
-    return {name: int(value) for name, value in (line.split("=") for line in text.split())}
+    return {name: float(value) if "." in value else int(value) for name, value in (line.split("=") for line in text.split())}
 
 
 def run_elsewhere(path, statements):

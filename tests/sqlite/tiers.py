@@ -85,6 +85,10 @@ def what_the_pool_evicts_comes_from_the_second_tier(options):
         # What came back from the tier is in the pool, and a few copies are in the tier still.
         assert 0 < after["tier_twice_bytes"] <= after["tier_held_bytes"], after
         assert after["pool_resident_bytes"] <= 2 * MIB, after
+        # Of all that was asked of the pool, and of what it did not have.
+        hits, misses = after["pool_hits"], after["pool_misses"]
+        assert 0 < after["pool_hit_ratio"] < 1 and abs(after["pool_hit_ratio"] - hits / (hits + misses)) < 0.0002, after
+        assert 0 < after["tier_hit_ratio"] <= 1 and abs(after["tier_hit_ratio"] - after["read_tier"] / misses) < 0.0002, after
         assert pragma(connection, "quire_tier_bytes", "off") == 0
         off = stats(connection)
         assert off["tier_held_bytes"] == off["tier_twice_bytes"] == 0, off

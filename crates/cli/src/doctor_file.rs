@@ -20,6 +20,8 @@ use quire_units::format_bytes;
 const PARTS: u64 = 64;
 const HELD_TWICE: &str = "what a pool in the memory of a running process holds of the file can't be seen from outside; that process tells it: \
                           Map::held_twice_bytes in Rust, PRAGMA quire_held_twice_bytes in SQLite";
+const HIT_RATIOS: &str = "of a pool and its second tier its process tells them: Pool::stats in Rust, quire_pool_paths() in C, \
+                          PRAGMA quire_stats (pool_hit_ratio, tier_hit_ratio) in SQLite";
 
 /// What was found.
 #[derive(Debug, PartialEq)]
@@ -156,6 +158,7 @@ impl FileResidency {
             line("from start to end", &format!("{} (# all, + some, . nothing)", self.map()));
         }
         line("in memory twice", HELD_TWICE);
+        line("hit ratios", HIT_RATIOS);
         text
     }
 
@@ -175,6 +178,7 @@ impl FileResidency {
             "cached_share_of_parts": self.parts.iter().map(share).collect::<Vec<f64>>(),
             "held_twice_bytes": null,
             "held_twice_reason": HELD_TWICE,
+            "hit_ratios_reason": HIT_RATIOS,
         })
     }
 }

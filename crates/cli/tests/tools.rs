@@ -270,6 +270,7 @@ fn the_doctor_tells_what_the_page_cache_holds_of_a_file() {
     assert!(cached > 0 && cached <= 1 << 20, "{json}");
     let told = printed(&["doctor", "--file", file]);
     assert!(told.contains("in the page cache") && told.contains("PRAGMA quire_held_twice_bytes"), "{told}");
+    assert!(told.contains("PRAGMA quire_stats (pool_hit_ratio, tier_hit_ratio)"), "{told}");
     let refused = run(&["doctor", "--file", dir.path().to_str().unwrap()]);
     assert!(!refused.status.success() && complaint(&refused).contains(dir.path().to_str().unwrap()));
 }

@@ -125,6 +125,16 @@ fn stats(database: &Database) -> String {
         line("tier_held_bytes", tier.held_bytes);
         line("tier_resident_bytes", tier.resident_bytes);
         line("tier_twice_bytes", tier.promoted_bytes);
+        ratio(&mut text, "pool_hit_ratio", stats.hits, stats.hits + stats.misses);
+        ratio(&mut text, "tier_hit_ratio", stats.paths.read_tier, stats.misses);
     }
     text
+}
+
+/// A line with a part of `all`; none of nothing.
+fn ratio(text: &mut String, name: &str, part: u64, all: u64) {
+    if all > 0 {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "{name}={:.4}", (part as f64 / all as f64).min(1.0));
+    }
 }
