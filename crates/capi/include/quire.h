@@ -478,7 +478,7 @@ typedef struct {
      * it a part of the pool's capacity, which both share as it saves most time: nothing before the first page has to make room, half then, and from a
      * 64th to seven eighths later. Other values are bytes beside the capacity, at least sixteen pages, at most 64 GiB. It shrinks while memory is
      * short. Not to be used for files that other programs write while they are mapped: a page that comes from here is as it was when it had to
-     * make room, whatever another program has written since. Usual: none, as with QUIRE_SECOND_TIER_OFF.
+     * make room, whatever another program has written since: QUIRE_SECOND_TIER_OFF makes none. Usual: QUIRE_SECOND_TIER_AUTO.
      */
     uint64_t second_tier_bytes;
     /**

@@ -69,7 +69,7 @@ pub struct quire_pool_options {
     /// it a part of the pool's capacity, which both share as it saves most time: nothing before the first page has to make room, half then, and from a
     /// 64th to seven eighths later. Other values are bytes beside the capacity, at least sixteen pages, at most 64 GiB. It shrinks while memory is
     /// short. Not to be used for files that other programs write while they are mapped: a page that comes from here is as it was when it had to
-    /// make room, whatever another program has written since. Usual: none, as with QUIRE_SECOND_TIER_OFF.
+    /// make room, whatever another program has written since: QUIRE_SECOND_TIER_OFF makes none. Usual: QUIRE_SECOND_TIER_AUTO.
     pub second_tier_bytes: u64,
     /// 1 has a page that is not in the pool looked for in the system's page cache before it is read from the device, and given up there:
     /// for files that other programs use by read() and write(), too. Block devices are always read themselves. Usual: 0.

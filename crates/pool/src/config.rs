@@ -39,12 +39,12 @@ pub struct PoolConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TierSize {
     /// There is none.
-    #[default]
     Off,
     /// A part of the budget itself, which bounds both tiers together. It has nothing until the pool evicts its first page, half then, and from a
     /// 64th to seven eighths later. Memory moves to the tier whose next bytes would save more time, by the hits at the border between the
     /// tiers and at the end of the second. Pages that don't compress leave the second tier its least part, and pages that can't be evicted
     /// (dirty, or held by guards) leave it none. A budget that is too small for a second tier of 16 pages is all first tier.
+    #[default]
     Auto,
     /// A share of the budget, in percent, beside it; may be over 100.
     Percent(u16),
@@ -88,6 +88,13 @@ pub struct TierConfig {
     pub page_cache: bool,
     /// Victims are dropped while storing them takes longer than reading them from the device does.
     pub is_adaptive: bool,
+}
+
+impl TierConfig {
+    /// No second tier.
+    pub fn off() -> Self {
+        Self { size: TierSize::Off, ..Self::default() }
+    }
 }
 
 impl Default for TierConfig {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::PAGE;
 use quire_device::{NullDevice, ReadPattern};
-use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig};
+use quire_pool::{Map, MapOptions, PageNo, Pool, PoolConfig, TierConfig};
 
 /// Counts what is allocated.
 struct Counting;
@@ -42,7 +42,9 @@ const FILE_PAGES: u64 = 16 * FRAMES as u64;
 /// Most bytes taken while `use_map` works, per frame.
 fn bytes_per_frame(use_map: impl Fn(&Map, u64)) -> f64 {
     let before = TAKEN.load(Ordering::Relaxed);
-    let config = PoolConfig { budget_bytes: FRAMES * PAGE, shards: 2, dirty_percent: 75, ..PoolConfig::default() };
+    // A second tier has lists of its own.
+    let config =
+        PoolConfig { budget_bytes: FRAMES * PAGE, shards: 2, tier: TierConfig::off(), ..PoolConfig::default() };
     let pool = Pool::new(config).unwrap();
     let device = Arc::new(NullDevice::new(FILE_PAGES * PAGE as u64, ReadPattern::Untouched));
     let map = pool.map(device, MapOptions { read_ahead_pages: 0, ..MapOptions::default() }).unwrap();

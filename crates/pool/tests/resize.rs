@@ -83,9 +83,7 @@ fn a_budget_of_less_than_four_pages_is_refused_and_one_of_four_serves() {
 
 #[test]
 fn a_pool_without_a_second_tier_gets_one_and_loses_it_again() {
-    let pool =
-        Pool::new(PoolConfig { tier: TierConfig { is_adaptive: false, ..TierConfig::default() }, ..small_config(512) });
-    let pool = pool.unwrap();
+    let pool = Pool::new(small_config(512)).unwrap();
     let map = plain_map(&pool, numbered(PAGES).1);
     read_all(&map);
     assert_eq!((pool.set_tier(TierSize::Off).unwrap(), pool.tier_limit_bytes()), (0, 0));

@@ -45,7 +45,7 @@ pub(crate) fn pool_bytes() -> usize {
 /// The size of the second tier. A text that is none counts as nothing said, and is told.
 pub(crate) fn tier_size() -> TierSize {
     let given = std::env::var(TIER_VARIABLE).ok().and_then(|text| told_tier(TIER_VARIABLE, &text));
-    given.unwrap_or(TierSize::Off)
+    given.unwrap_or_default()
 }
 
 /// How the second tier stores pages. A text that names no way counts as nothing said, and is told.

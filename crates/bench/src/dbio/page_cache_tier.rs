@@ -63,7 +63,7 @@ mod tests {
         directory(CacheMode::Direct).create("pages").unwrap().allocate(PAGES * 4096).unwrap();
         let open = |caching| directory(caching).open_to_write("pages").unwrap();
         let device = page_cache_tier(open(CacheMode::Direct), open(CacheMode::Buffered));
-        let tier = TierConfig { page_cache: true, ..TierConfig::default() };
+        let tier = TierConfig { page_cache: true, ..TierConfig::off() };
         let pool = Pool::new(PoolConfig { budget_bytes: 16 * 4096, tier, ..PoolConfig::default() }).unwrap();
         let map = pool.map(Arc::clone(&device), MapOptions { read_ahead_pages: 0, ..MapOptions::default() }).unwrap();
         for page in 0..PAGES / 2 {

@@ -82,9 +82,13 @@ impl Schedule<'_> {
         if !is_stock {
             environment.push((POOL_VARIABLE, cache_bytes.to_string()));
         }
-        if candidate == SqliteCandidate::QuireTiers {
-            let left = self.scale.limit_bytes().saturating_sub(cache_bytes) / 4 * 3;
-            environment.push((TIER_VARIABLE, left.to_string()));
+        match candidate {
+            SqliteCandidate::Stock => {}
+            SqliteCandidate::Quire => environment.push((TIER_VARIABLE, "off".to_owned())),
+            SqliteCandidate::QuireTiers => {
+                let left = self.scale.limit_bytes().saturating_sub(cache_bytes) / 4 * 3;
+                environment.push((TIER_VARIABLE, left.to_string()));
+            }
         }
         let trial = TrialSpec {
             testbed,

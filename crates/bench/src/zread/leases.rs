@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use quire_device::{Directory, DiskDirectory};
-use quire_pool::{Map, MapOptions, Pool, PoolConfig};
+use quire_pool::{Map, MapOptions, Pool, PoolConfig, TierConfig};
 use quire_rng::SplitMix64;
 
 use super::read_loads::sum;
@@ -71,7 +71,7 @@ impl Sources {
         file.write_all(&plain).and_then(|()| file.sync_all()).context("writing the file")?;
         // Leases may pin a quarter, of which one at a time takes no more than its size.
         let budget_bytes = bytes as usize + (16 << 20);
-        let pool = Pool::new(PoolConfig { budget_bytes, ..PoolConfig::default() })?;
+        let pool = Pool::new(PoolConfig { budget_bytes, tier: TierConfig::off(), ..PoolConfig::default() })?;
         let device = DiskDirectory::new(dir).open_to_write("data")?;
         let map = pool.map(device, MapOptions::default())?;
         let sources = Self { file, map, plain };

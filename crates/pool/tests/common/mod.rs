@@ -45,9 +45,14 @@ pub fn small_pool(pages: usize) -> Arc<Pool> {
     Pool::new(small_config(pages)).unwrap()
 }
 
-/// The configuration of such a pool.
+/// The configuration of such a pool, without a second tier.
 pub fn small_config(pages: usize) -> PoolConfig {
-    PoolConfig { budget_bytes: pages * PAGE, miss_timeout_ms: 2000, ..PoolConfig::default() }
+    PoolConfig { budget_bytes: pages * PAGE, miss_timeout_ms: 2000, tier: no_tier(), ..PoolConfig::default() }
+}
+
+/// No second tier; one that is given a size later takes every victim.
+pub fn no_tier() -> TierConfig {
+    TierConfig { is_adaptive: false, ..TierConfig::off() }
 }
 
 /// A second tier of `pages` pages that takes every victim.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use quire_device::{Device, Directory, DiskDirectory};
-use quire_pool::{FaultThreadOptions, MapOptions, Pool, PoolConfig, TransparentMap, WritebackHooks};
+use quire_pool::{FaultThreadOptions, MapOptions, Pool, PoolConfig, TierConfig, TransparentMap, WritebackHooks};
 use quire_sys::bare_thread::take_own_descriptors;
 use quire_sys::thread::BlockedSignals;
 use quire_sys::{guest, symbol};
@@ -155,6 +155,8 @@ fn build(spec: &HeapSpec, refaults: &Arc<RefaultCounter>) -> Result<Range<usize>
         miss_timeout_ms: PATIENCE.as_millis() as u64,
         on_thread_start: Some(internal_threads::register),
         gate: Some(WritebackHooks { enter: forks::enter, leave: forks::leave }),
+        // A heap's pages come back changed as a rule, and the program's threads have the processors.
+        tier: TierConfig::off(),
         ..PoolConfig::default()
     })?;
     let device = HeapFile::over(file, Arc::clone(&written), Arc::clone(refaults));

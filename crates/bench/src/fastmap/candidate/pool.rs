@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use quire_device::{BlockDevice, Device, Directory, DiskDirectory, NullDevice, ReadPattern};
-use quire_pool::{AccessAdvice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TransparentMap, WriteGuard};
+use quire_pool::{
+    AccessAdvice, Map, MapOptions, PageNo, Pool, PoolConfig, ReadGuard, TierConfig, TransparentMap, WriteGuard,
+};
 
 use crate::fastmap::pages::{Counters, Page, PageMut, Pages, WordPage};
 use crate::fastmap::testbed::{DeviceKind, PAGE_BYTES, PAGE_WORDS, Testbed};
@@ -64,7 +66,8 @@ impl<const AHEAD: bool> GuardedPages<AHEAD> {
 }
 
 fn pool(budget_bytes: u64) -> anyhow::Result<Arc<Pool>> {
-    Ok(Pool::new(PoolConfig { budget_bytes: budget_bytes as usize, ..PoolConfig::default() })?)
+    // Of the first tier alone; `bench dbio` measures both.
+    Ok(Pool::new(PoolConfig { budget_bytes: budget_bytes as usize, tier: TierConfig::off(), ..PoolConfig::default() })?)
 }
 
 fn options(streams: bool) -> MapOptions {
