@@ -1,7 +1,7 @@
 //! `C API`: the tests in C and the examples, compiled against an installed library, and run.
 //!
-//! Relies on `cc`, which Rust links with, too. `c++`, the address sanitizer and `nm` are used where they are. Test programs
-//! close with `N passed, N failed`.
+//! Relies on `cc`, which Rust links with, too. What needs `c++`, the address sanitizer or `nm` is skipped where they are not. Test
+//! programs close with `N passed, N failed, N skipped`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -54,11 +54,12 @@ pub fn run() -> anyhow::Result<Tally> {
     install::library(&Places::below(workshop.prefix.clone()))?;
     let mut total = Tally::default();
     let mut add = |tally: Tally| total += tally;
-    add(as_one("the header in all dialects", workshop.check_header()));
-    add(as_one("exported names", workshop.check_exports()));
+    add(as_one("the header in all dialects of C", workshop.check_header()));
+    add(where_there_is("c++", "the header in C++", || workshop.check_header_in_cpp()));
+    add(where_there_is("nm", "exported names", || workshop.check_exports()));
     let sanitized = workshop.has_sanitizer();
     if !sanitized {
-        println!("left out: the address sanitizer, which {} does not have here", compiler());
+        add(Tally::one_skip("the tests in C, sanitized", &format!("{} has no address sanitizer", compiler())));
     }
     for source in sources()? {
         add(workshop.test(&source, Link::Shared, &[], &[]));
@@ -110,6 +111,11 @@ fn as_one(name: &str, result: anyhow::Result<()>) -> Tally {
             Tally::one_failure(name)
         }
     }
+}
+
+/// A test that takes a program.
+fn where_there_is(program: &str, name: &str, test: impl FnOnce() -> anyhow::Result<()>) -> Tally {
+    if on_path(program) { as_one(name, test()) } else { Tally::one_skip(name, &format!("there is no {program}")) }
 }
 
 fn succeed(command: &mut Command) -> anyhow::Result<()> {
@@ -202,32 +208,32 @@ impl Workshop {
         Ok(flags)
     }
 
-    /// Every dialect that may include the header, without a warning.
+    /// Every dialect of C that may include the header, without a warning.
     fn check_header(&self) -> anyhow::Result<()> {
-        let include = self.prefix.join("include");
         for dialect in ["-std=c99", "-std=c11", "-std=c2x"] {
-            let mut command = Command::new(compiler());
-            command.args([dialect, "-pedantic", "-fsyntax-only"]).args(WARNINGS).arg("-I").arg(&include);
+            let mut command = self.check_syntax(&compiler(), dialect);
             succeed(command.args(["-include", "quire.h", "-x", "c", "/dev/null"]))?;
-        }
-        if !on_path("c++") {
-            println!("left out: the header in C++, for want of a compiler");
-            return Ok(());
-        }
-        for dialect in ["-std=c++11", "-std=c++20"] {
-            let mut command = Command::new("c++");
-            command.args([dialect, "-pedantic", "-fsyntax-only"]).args(WARNINGS).arg("-I").arg(&include);
-            succeed(command.arg(Path::new(TESTS).join("header.cpp")))?;
         }
         Ok(())
     }
 
+    /// The same for C++.
+    fn check_header_in_cpp(&self) -> anyhow::Result<()> {
+        for dialect in ["-std=c++11", "-std=c++20"] {
+            succeed(self.check_syntax("c++", dialect).arg(Path::new(TESTS).join("header.cpp")))?;
+        }
+        Ok(())
+    }
+
+    fn check_syntax(&self, compiler: &str, dialect: &str) -> Command {
+        let mut command = Command::new(compiler);
+        command.args([dialect, "-pedantic", "-fsyntax-only"]).args(WARNINGS);
+        command.arg("-I").arg(self.prefix.join("include"));
+        command
+    }
+
     /// Only what the header declares may be seen from outside, and all of that.
     fn check_exports(&self) -> anyhow::Result<()> {
-        if !on_path("nm") {
-            println!("left out: the exported names, for want of nm");
-            return Ok(());
-        }
         let library = self.prefix.join("lib/libquire.so");
         let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().context("starting nm")?;
         let listing = String::from_utf8_lossy(&output.stdout);

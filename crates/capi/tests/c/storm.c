@@ -64,7 +64,7 @@ static void pools_and_maps(void) {
         CHECK_OK(quire_pool_create(MIB, NULL, &pool));
         quire_status status = quire_map(pool, path, &options, &map);
         if (status == QUIRE_UNSUPPORTED) {
-            printf("skipped: %s\n", quire_last_error());
+            skip(quire_last_error());
             CHECK_OK(quire_pool_release(pool));
             continue;
         }

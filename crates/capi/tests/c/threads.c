@@ -207,9 +207,7 @@ static void *write_deaf(void *argument) {
 
 static void a_thread_that_blocks_all_signals_may_write_where_faults_are_served(void) {
     if (quire_mechanism_supported(QUIRE_UFFD, NULL, 0) != QUIRE_OK) {
-        const char *ci = getenv("CI");
-        CHECK(ci == NULL || strcmp(ci, "true") != 0);
-        printf("skipped: %s\n", quire_last_error());
+        skip(quire_last_error());
         return;
     }
     quire_options options = {.struct_size = sizeof options, .flags = QUIRE_SERVE_FAULTS};
