@@ -1,6 +1,6 @@
 //! Every system call that the mechanisms make fails, from before the attachment, the first cut, or the end of a view on: a mechanism
 //! gives an error or does it another way, waits for ever for nothing, and loses no byte. A writer whose page can't be opened any more
-//! gets a signal.
+//! gets a signal. And each mechanism does make the calls of which that is said: a process that ends at such a call, does end.
 //!
 //! Relies on a process for each failure (this test, started again), of which seccomp filters make one call fail.
 
@@ -13,8 +13,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use common::memory::{Kind, Memory, read, write};
-use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE, Precopy, attach};
-use quire_sys::deny::{SyscallFilter, calls, deny};
+use quire_snapshot::{Mechanism, OriginOptions, PAGE_SIZE, Precopy, attach, probe};
+use quire_sys::deny::{SyscallFilter, calls, deny, end_at};
 
 const EPERM: i32 = 1;
 const EAGAIN: i32 = 11;
@@ -28,7 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const STAGES: [&str; 3] = ["attach", "cut", "drop"];
 /// Exit status of a process that can't make calls fail.
 const NO_FILTERS: i32 = 77;
+/// Exit status of a process whose child has ended at the call.
+const MET_BY_CHILD: i32 = 78;
+/// In the place of an error: the process ends at the call.
+const END: i32 = 0;
 const SIGBUS: i32 = 7;
+const SIGSYS: i32 = 31;
 
 /// A call by name and number, the argument by which it is told from others of that number, and the errors that it fails with.
 type Call = (&'static str, i64, Option<(u32, u32)>, &'static [i32]);
@@ -78,6 +83,54 @@ fn expected_signal(mechanism: Mechanism, call: &str, stage: &str) -> Option<i32>
     (mechanism == Mechanism::Uffd && is_never_opened).then_some(SIGBUS)
 }
 
+/// The calls that a mechanism makes in each run, and the last stage from which on it still makes them. It makes others of [`CALLS`] in
+/// doubt only, or the C library makes them.
+fn certain_calls(mechanism: Mechanism) -> &'static [(&'static str, &'static str)] {
+    match mechanism {
+        Mechanism::Scoot => &[
+            ("madvise wipeonfork", "attach"),
+            ("memfd_create", "attach"),
+            ("ftruncate", "attach"),
+            ("userfaultfd", "attach"),
+            ("uffdio api", "attach"),
+            ("uffdio unregister", "attach"),
+            ("uffdio register", "drop"),
+            ("mmap shared fixed", "drop"),
+            ("mmap private fixed", "drop"),
+            ("mremap", "drop"),
+            ("pread", "drop"),
+        ],
+        Mechanism::Uffd => &[
+            ("madvise wipeonfork", "attach"),
+            ("rt_sigaction", "attach"),
+            ("userfaultfd", "attach"),
+            ("uffdio api", "attach"),
+            ("uffdio register", "attach"),
+            ("uffdio writeprotect", "drop"),
+            ("uffdio unregister", "drop"),
+        ],
+        Mechanism::Barrier => &[("madvise wipeonfork", "attach")],
+        Mechanism::MmapCopy => &[
+            ("memfd_create", "drop"),
+            ("ftruncate", "drop"),
+            ("mmap private fixed", "drop"),
+            ("pread", "drop"),
+            ("pwrite", "drop"),
+        ],
+        Mechanism::Fork => &[
+            ("madvise wipeonfork", "attach"),
+            ("socketpair", "drop"),
+            ("clone", "drop"),
+            ("sendto", "drop"),
+            ("recvfrom", "drop"),
+            ("pidfd_send_signal", "drop"),
+            ("waitid", "drop"),
+        ],
+        // It asks the system for memory only.
+        Mechanism::Memcpy => &[],
+    }
+}
+
 const PAGES: usize = 2 * 512 + 5;
 
 /// Writes version `version` of every third page, from a page on that differs.
@@ -94,57 +147,95 @@ fn check(base: *const u8, expected: &[u8], when: &str) {
     assert_eq!(lost, None, "{when}: the first page that is not as it was written");
 }
 
+/// One of [`CALLS`] that fails, or ends the process, from a stage on.
+struct Refusal<'a> {
+    /// Mechanism, call, stage and error as one word, in which the process is told.
+    what: &'a str,
+    call: i64,
+    argument: Option<(u32, u32)>,
+    stage: &'a str,
+    errno: i32,
+}
+
+impl Refusal<'_> {
+    /// Called at the beginning of each stage.
+    fn begin(&self, stage: &str) {
+        if self.stage != stage {
+            return;
+        }
+        let &Refusal { call, argument, errno, .. } = self;
+        let denied = if errno == END { end_at(call, argument) } else { deny(SyscallFilter { call, argument, errno }) };
+        if denied.is_err() {
+            std::process::exit(NO_FILTERS);
+        }
+    }
+
+    /// What a mechanism says. Where the process is to end at the call it is a child that has ended.
+    fn tell(&self, error: impl std::fmt::Display) {
+        println!("{}: {error}", self.what);
+        if self.errno == END {
+            quire_sys::child::exit(MET_BY_CHILD);
+        }
+    }
+
+    /// The calls of a thread that ends, and those that free memory of the test, are not the mechanism's.
+    fn end(&self) {
+        if self.errno == END {
+            quire_sys::child::exit(0);
+        }
+    }
+}
+
 /// What the started process does; in the test that starts it there is nothing to do.
 #[test]
 fn one_refusal() {
     let Ok(what) = std::env::var("QUIRE_REFUSAL") else { return };
     let [mechanism, call, stage, errno] = what.split('/').collect::<Vec<_>>()[..] else { panic!("{what}") };
-    let mechanism: Mechanism = mechanism.parse().unwrap();
-    let errno: i32 = errno.parse().unwrap();
     let &(_, number, argument, _) = CALLS.iter().find(|known| known.0 == call).unwrap();
-    let deny_at = |now: &str| {
-        if now == stage && deny(SyscallFilter { call: number, argument, errno }).is_err() {
-            std::process::exit(NO_FILTERS);
-        }
-    };
+    let refusal = Refusal { what: &what, call: number, argument, stage, errno: errno.parse().unwrap() };
+    run(mechanism.parse().unwrap(), &refusal);
+}
+
+fn run(mechanism: Mechanism, refusal: &Refusal<'_>) {
     let memory = Memory::new(Kind::Huge, PAGES);
     let mut expected = vec![1; PAGES];
     (0..PAGES).for_each(|page| write(memory.span.base(), page * PAGE_SIZE + 9, &[1]));
-    deny_at("attach");
+    refusal.begin("attach");
     let options = OriginOptions { precopy: Precopy::Threshold(20), keep_bytes: 0, ..OriginOptions::default() };
     let origin = match attach(mechanism, memory.span(), &options) {
         Ok(origin) => origin,
-        Err(refusal) => {
-            println!("{what}: {refusal}");
+        Err(error) => {
+            refusal.tell(error);
             return check(memory.span.base(), &expected, "after the refusal");
         }
     };
-    deny_at("cut");
+    refusal.begin("cut");
     for round in 2..6 {
         write_version(&*origin, &mut expected, round);
-        let view = origin.cut().inspect_err(|refusal| println!("{what}: {refusal}"));
+        let view = origin.cut().inspect_err(|error| refusal.tell(error));
         let then = expected.clone();
         write_version(&*origin, &mut expected, round + 100);
         if let Ok(view) = &view {
             let mut byte = [0];
             for (page, &version) in then.iter().enumerate() {
                 match view.read(page * PAGE_SIZE + 9, &mut byte) {
-                    Ok(()) => assert_eq!(byte[0], version, "{what}: page {page} of the view of round {round}"),
+                    Ok(()) => assert_eq!(byte[0], version, "{}: page {page}, round {round}", refusal.what),
                     Err(error) => {
-                        println!("{what}: {error}");
+                        refusal.tell(error);
                         break;
                     }
                 }
             }
         }
         check(origin.base(), &expected, "while a view lives");
-        deny_at("drop");
+        refusal.begin("drop");
         drop(view);
         origin.settle();
         check(origin.base(), &expected, "after a view");
     }
     drop(origin);
     check(memory.span.base(), &expected, "at the end");
+    refusal.end();
 }
 
 /// How the process for `what` ended; `None` if it had to be ended.
@@ -167,6 +258,16 @@ fn ended(what: &str) -> Option<ExitStatus> {
     None
 }
 
+/// Of the calls that a mechanism certainly makes, those that no process ended at.
+fn calls_not_met(mechanism: Mechanism) -> Vec<String> {
+    let whats = certain_calls(mechanism).iter().map(|(call, stage)| format!("{mechanism}/{call}/{stage}/{END}"));
+    let is_met = |what: &String| {
+        let end = ended(what).map(|status| (status.code(), status.signal()));
+        end == Some((None, Some(SIGSYS))) || end == Some((Some(MET_BY_CHILD), None))
+    };
+    whats.filter(|what| !is_met(what)).collect()
+}
+
 fn refusals_of(mechanism: Mechanism) {
     let (mut failed, mut ran) = (Vec::new(), 0);
     let errors = |&(call, _, _, errors): &Call| errors.iter().map(move |errno| (call, errno));
@@ -186,6 +287,10 @@ fn refusals_of(mechanism: Mechanism) {
         }
     }
     assert!(failed.is_empty(), "{ran} ended well; not so (status, signal; none: it waits for ever): {failed:#?}");
+    match probe(mechanism) {
+        Ok(()) => assert_eq!(calls_not_met(mechanism), [""; 0]),
+        Err(refusal) => quire_sys::testing::skipped(format_args!("{mechanism}: {refusal}")),
+    }
 }
 
 macro_rules! refusals {

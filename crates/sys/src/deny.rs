@@ -1,4 +1,5 @@
-//! Makes a system call of this process fail from now on: for tests of what happens when the system refuses.
+//! Makes a system call of this process fail from now on, or end it: for tests of what happens when the system refuses, and of what is
+//! called at all.
 //!
 //! Relies on seccomp filters, which can't be taken off again: the process that does this is one for a test alone.
 
@@ -30,19 +31,33 @@ pub mod calls {
 /// # Errors
 /// As `seccomp`: the kernel has no filters, or another filter forbids this one.
 pub fn deny(denied: SyscallFilter) -> io::Result<()> {
+    let refusal = libc::SECCOMP_RET_ERRNO | denied.errno.cast_unsigned();
+    install(denied.call, denied.argument, refusal)
+}
+
+/// Makes the first such call of any thread end this process by SIGSYS: what is not ended does not make the call.
+///
+/// # Errors
+/// As [`deny`].
+pub fn end_at(call: i64, argument: Option<(u32, u32)>) -> io::Result<()> {
+    install(call, argument, libc::SECCOMP_RET_KILL_PROCESS)
+}
+
+/// Has the kernel do `action` at the call; `argument` as in [`SyscallFilter`].
+fn install(call: i64, argument: Option<(u32, u32)>, action: u32) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     /// Of the arguments in `struct seccomp_data`.
     const ARGUMENTS: u32 = 16;
     let code = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
-    let refuse = code(RETURN, libc::SECCOMP_RET_ERRNO | denied.errno.cast_unsigned());
+    let act = code(RETURN, action);
     let mut program = vec![code(LOAD, 0)];
     let unless = |value, jf| libc::sock_filter { code: JUMP_IF, jt: 0, jf, k: value };
-    match denied.argument {
-        None => program.extend([unless(denied.call as u32, 1), refuse]),
+    match argument {
+        None => program.extend([unless(call as u32, 1), act]),
         Some((index, value)) => {
-            program.extend([unless(denied.call as u32, 3), code(LOAD, ARGUMENTS + 8 * index), unless(value, 1), refuse])
+            program.extend([unless(call as u32, 3), code(LOAD, ARGUMENTS + 8 * index), unless(value, 1), act])
         }
     }
     program.push(code(RETURN, libc::SECCOMP_RET_ALLOW));
@@ -82,5 +97,23 @@ mod tests {
         // SAFETY: the child makes system calls and allocates, which the C library's fork allows.
         let ending = unsafe { fork_by_library(&mut run) }.unwrap().wait();
         assert_eq!(ending, WaitStatus::Exited(0), "3: there is no seccomp here");
+    }
+
+    #[test]
+    fn a_process_ends_at_the_call_and_not_at_another() {
+        let ending_by = |hint: crate::map::MapAdvice| {
+            let mut run = || {
+                if end_at(libc::SYS_madvise, Some((2, libc::MADV_HUGEPAGE as u32))).is_err() {
+                    return 3;
+                }
+                let area = crate::area::AnonymousMap::private(4096).unwrap();
+                let _ = crate::map::advise(area.base(), area.len(), hint);
+                0
+            };
+            // SAFETY: the child makes system calls and allocates, which the C library's fork allows.
+            unsafe { fork_by_library(&mut run) }.unwrap().wait()
+        };
+        assert_eq!(ending_by(crate::map::MapAdvice::NoHuge), WaitStatus::Exited(0), "3: there is no seccomp here");
+        assert_eq!(ending_by(crate::map::MapAdvice::Huge), WaitStatus::Killed(libc::SIGSYS));
     }
 }
