@@ -1,6 +1,5 @@
 //! `quire log info|verify|dump DIR`.
 
-use std::io::ErrorKind::BrokenPipe;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::ArgMatches;
 use quire_device::DiskDirectory;
+use quire_sys::output::OutputError;
 use quire_wal::{BaseImage, DirectoryScan, LogError, MalformedRecord, Record, Recovery, RecoverySummary};
 use serde_json::json;
 
@@ -78,7 +78,7 @@ fn as_json(survey: &DirectoryScan) -> String {
 /// Reads every record that can be read; returns what was found, damage included.
 fn read(
     directory: &DiskDirectory,
-    mut each: impl FnMut(&Record<'_>) -> io::Result<()>,
+    mut each: impl FnMut(&Record<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<RecoverySummary>> {
     let survey = DirectoryScan::with_damage(directory, None)?;
     let base = match BaseImage::of_all(&survey) {
@@ -156,28 +156,23 @@ fn read_all(directory: &DiskDirectory) -> anyhow::Result<Option<(RecoverySummary
 fn dump(directory: &DiskDirectory, from: u64) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut words = Vec::new();
-    let done = read(directory, |record| {
+    let found = read(directory, |record| {
         if record.sequence < from {
             return Ok(());
         }
         let now_ms = record.now_ms().map_err(|error| malformed(record, error))?;
         let mut commands = record.commands();
         while let Some(db) = commands.next_into(&mut words).map_err(|error| malformed(record, error))? {
-            write!(out, "{} {now_ms} db{db}", record.sequence)?;
+            let mut line = format!("{} {now_ms} db{db}", record.sequence);
             for word in &words {
-                write!(out, " \"{}\"", record.body()[word.clone()].escape_ascii())?;
+                line += &format!(" \"{}\"", record.body()[word.clone()].escape_ascii());
             }
-            writeln!(out)?;
+            writeln!(out, "{line}").map_err(OutputError::from)?;
         }
         Ok(())
-    });
-    let damage = done.as_ref().ok().and_then(|found| Some(found.as_ref()?.damage.first()?.clone()));
-    match done.map(drop).and_then(|()| Ok(out.flush()?)) {
-        // The reader of the pipe has seen enough.
-        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == BrokenPipe) => {}
-        done => done?,
-    }
-    match damage {
+    })?;
+    out.flush().map_err(OutputError::from)?;
+    match found.and_then(|found| found.damage.into_iter().next()) {
         Some(damage) => Err(damage.into()),
         None => Ok(ExitCode::SUCCESS),
     }

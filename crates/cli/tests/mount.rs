@@ -114,6 +114,10 @@ fn an_operator_mounts_looks_hints_and_unmounts() {
     let json = run(&["mount", "--stats", &mnt, "--json"]).stdout;
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["pid"], daemon.child.id());
+    for words in [&["stats", &mnt][..], &["mount", "--stats", &mnt, "--json"], &["critical", &mnt]] {
+        common::ends_quietly_on_a_closed_pipe(words);
+        common::reports_a_full_device(words);
+    }
     let unmounted = run(&["unmount", &mnt]);
     assert!(unmounted.status.success(), "{}", complaint(&unmounted));
     assert!(daemon.ended().contains("unmounted"));

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::common::{self, complaint, quire, run, serve};
 
@@ -212,48 +213,77 @@ fn manual_pages_and_completions_have_every_command() {
     }
 }
 
-/// What commands print on standard output; each of them ends by itself.
-const PRINTING: &[&[&str]] = &[
-    &["doctor"],
-    &["doctor", "--json"],
-    &["docs", "compat"],
-    &["docs", "info"],
-    &["bench", "list"],
-    &["--help"],
-    &["serve", "--help"],
-    &["--version"],
-];
+const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results");
+
+/// Commands that print on standard output and end by themselves; those of mounts are in `mount.rs`. They look at a server, at its image
+/// and log in `dir`, and write into `out`.
+fn printing(dir: &Path, server: &common::Served, out: &Path) -> Vec<Vec<String>> {
+    let [dir, out, named] =
+        [dir.display().to_string(), out.display().to_string(), format!("127.0.0.1:{}", server.port)];
+    let (image, run_of_ccow) = (format!("{dir}/dump.quire"), format!("{RESULTS}/ccow.json"));
+    let commands: &[&[&str]] = &[
+        &["doctor"],
+        &["doctor", "--json"],
+        &["doctor", "--file", &run_of_ccow],
+        &["docs", "compat"],
+        &["docs", "info"],
+        &["bench", "list"],
+        &["bench", "tables", "--from", &run_of_ccow],
+        &["report", "--from", RESULTS, "--out", &out],
+        &["measure", "-m", "memcpy", "-s", "1", "--repeat", "1"],
+        &["measure", "-m", "memcpy", "-s", "1", "-t"],
+        &["image", "info", &image],
+        &["image", "verify", &image],
+        &["image", "watch", &named],
+        &["log", "info", &dir],
+        &["log", "verify", &dir],
+        &["log", "dump", &dir],
+        &["top", &named, "--once", "--interval", "100"],
+        &["--help"],
+        &["serve", "--help"],
+        &["--version"],
+    ];
+    commands.iter().map(|words| words.iter().map(|&word| word.to_owned()).collect()).collect()
+}
+
+/// A server with an image and a log of some commands after it.
+fn with_image_and_log(dir: &Path) -> common::Served {
+    let words = ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "local"];
+    let server = serve(dir, &words);
+    assert_eq!(server.call("DEBUG POPULATE 300 k 500\r\nSAVE\r\nSET a 1"), "+OK\r\n".repeat(3));
+    server
+}
 
 #[test]
 fn a_closed_pipe_ends_a_command_quietly() {
-    use std::os::unix::process::ExitStatusExt;
-    let dir = tempfile::tempdir().unwrap();
-    let image = image(dir.path());
-    let described = ["image", "info", image.to_str().unwrap()];
-    for words in PRINTING.iter().copied().chain([&described[..]]) {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = quire(words).stdout(writer).output().unwrap();
-        assert_eq!(complaint(&output), "", "{words:?}");
-        assert_eq!(output.status.signal(), Some(13), "{words:?}: as other tools end by SIGPIPE");
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = with_image_and_log(dir.path());
+    for words in printing(dir.path(), &server, out.path()) {
+        common::ends_quietly_on_a_closed_pipe(&words);
     }
 }
 
 #[test]
 fn a_full_device_is_reported() {
-    let dir = tempfile::tempdir().unwrap();
-    let image = image(dir.path());
-    let described = ["image", "info", image.to_str().unwrap()];
-    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
-    for words in PRINTING.iter().copied().chain([&described[..]]) {
-        let output = quire(words).stdout(full()).output().unwrap();
-        let text = complaint(&output);
-        let expected = "quire: cannot write to standard output: No space left on device (os error 28)\n";
-        assert_eq!((text.as_str(), output.status.code()), (expected, Some(1)), "{words:?}");
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = with_image_and_log(dir.path());
+    for words in printing(dir.path(), &server, out.path()) {
+        common::reports_a_full_device(&words);
     }
     // Without a place for messages the status still tells.
-    let output = quire(&["image", "info", "/no/such/image"]).stderr(full()).output().unwrap();
+    let output = quire(&["image", "info", "/no/such/image"]).stderr(common::full_device()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn measure_without_memory_names_the_limits_of_the_system() {
+    // The program fits into the limit of addresses, the range does not.
+    let script = "ulimit -v 600000 && exec \"$0\" measure -m memcpy -s 1024";
+    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_quire")]).output().unwrap();
+    let text = complaint(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("mmap of ") && text.contains("raise ") && text.contains("the memory limit"), "{text}");
+    assert!(!text.contains("maxmemory") && text.lines().count() == 1, "{text}");
 }
 
 #[test]
@@ -278,8 +308,8 @@ fn the_doctor_tells_what_the_page_cache_holds_of_a_file() {
 #[test]
 fn a_page_of_the_results_is_written_and_a_folder_without_any_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let (kept, out) = (concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results"), dir.path().join("page"));
-    let told = printed(&["report", "--from", kept, "--out", out.to_str().unwrap()]);
+    let out = dir.path().join("page");
+    let told = printed(&["report", "--from", RESULTS, "--out", out.to_str().unwrap()]);
     assert!(told.contains("index.html: ") && told.contains(" runs, ") && !told.contains("left out"), "{told}");
     let page = std::fs::read_to_string(out.join("index.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));

@@ -1,7 +1,10 @@
 //! What the tests of the binary share: starting it, reading its banner, speaking to it, sending it signals.
 
+use std::fmt::Debug;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +32,31 @@ pub fn run(words: &[&str]) -> Output {
 /// What it wrote to standard error.
 pub fn complaint(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A command that finds that no program reads what it prints ends as other tools do, by SIGPIPE, and says nothing.
+pub fn ends_quietly_on_a_closed_pipe(words: &[impl AsRef<str> + Debug]) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = quire(&as_strs(words)).stdout(writer).output().unwrap();
+    assert_eq!(complaint(&output), "", "{words:?}");
+    assert_eq!(output.status.signal(), Some(13), "{words:?}");
+}
+
+/// A command whose standard output is full says so and fails.
+pub fn reports_a_full_device(words: &[impl AsRef<str> + Debug]) {
+    let output = quire(&as_strs(words)).stdout(full_device()).output().unwrap();
+    let text = complaint(&output);
+    let expected = "quire: cannot write to standard output: No space left on device (os error 28)\n";
+    assert_eq!((text.as_str(), output.status.code()), (expected, Some(1)), "{words:?}");
+}
+
+pub fn full_device() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+fn as_strs(words: &[impl AsRef<str>]) -> Vec<&str> {
+    words.iter().map(AsRef::as_ref).collect()
 }
 
 /// A running `quire serve`; killed when dropped.
