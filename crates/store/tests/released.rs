@@ -1,28 +1,23 @@
-//! Images that released versions have written can be read for ever. The fixtures hold the parts of an image that are not
-//! zero: its length, then place, length and bytes of each part, numbers in 8, 8 and 4 bytes.
+//! Images that released versions have written can be read for ever.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use quire_checkpoint::ImageChain;
+use quire_checkpoint::format::{self, DATA_OFFSET, ImageFooter, ImageHeader};
 use quire_device::DiskDirectory;
+use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION};
+use quire_store::list::End;
 use quire_store::numbers::hex;
 use quire_store::{
-    Codec, DbId, ExpiryChange, ImageLocation, RestoreMode, SetMember, Store, StoreConfig, hash, set, string,
+    Codec, DbId, ExpiryChange, ImageLocation, RestoreMode, SetMember, Store, StoreConfig, StreamId, attachment, hash,
+    list, set, stream, string, zset,
 };
+use zerocopy::FromBytes;
 
 /// Writes the image that a fixture stands for.
 fn unfold(fixture: &[u8], path: &Path) {
-    let (len, mut rest) = fixture.split_first_chunk::<8>().unwrap();
-    let file = fs::File::create(path).unwrap();
-    file.set_len(u64::from_le_bytes(*len)).unwrap();
-    while let Some((place, tail)) = rest.split_first_chunk::<8>() {
-        let (count, tail) = tail.split_first_chunk::<4>().unwrap();
-        let (bytes, tail) = tail.split_at(u32::from_le_bytes(*count) as usize);
-        file.write_all_at(bytes, u64::from_le_bytes(*place)).unwrap();
-        rest = tail;
-    }
+    fs::write(path, quire_sys::testing::unfold(fixture)).unwrap();
 }
 
 #[test]
@@ -44,6 +39,148 @@ fn an_image_of_format_1_is_read_written_to_and_saved() {
         again.finish_restore().unwrap();
         assert_eq!(again.digest().unwrap(), store.digest().unwrap());
         assert_eq!(again.image_epoch(), 2);
+    }
+}
+
+/// Makes of the image of format 1 one as the first release wrote it: its keyspace has version 1, and behind the databases, where later
+/// versions have the place in the log and what lies beside the keys, is anything. Its checksums are right.
+fn make_first_release(path: &Path) {
+    let mut image = fs::read(path).unwrap();
+    let root = image.windows(8).position(|bytes| bytes == b"QUIREKV\0").unwrap();
+    let (start, data_offset) = (root - root % PAGE_SIZE, DATA_OFFSET as usize);
+    let page = ((start - data_offset) / PAGE_SIZE) as u32;
+    let sum = |image: &[u8]| format::page_sum(page, &image[start..start + PAGE_SIZE]);
+    let before = sum(&image);
+    assert_eq!(image[root + 8..root + 12], 2_u32.to_le_bytes());
+    image[root + 8..root + 12].copy_from_slice(&1_u32.to_le_bytes());
+    image[root + 1320..root + 1336].fill(0xAB);
+    let change = sum(&image).wrapping_sub(before);
+    let layout = ImageHeader::ref_from_bytes(&image[..PAGE_SIZE]).unwrap().layout();
+    let (table, footer) = (layout.table_offset() as usize, layout.footer_offset() as usize);
+    let place = table + (layout.present_words() + page as usize / PAGES_PER_REGION) * 8;
+    let region_sum = u64::from_le_bytes(image[place..place + 8].try_into().unwrap());
+    image[place..place + 8].copy_from_slice(&region_sum.wrapping_add(change).to_le_bytes());
+    let table_sum = format::checksum(&image[table..footer]);
+    let last = ImageFooter::mut_from_bytes(&mut image[footer..]).unwrap();
+    last.table_checksum = table_sum.into();
+    last.checksum = last.own_checksum().into();
+    fs::write(path, image).unwrap();
+}
+
+#[test]
+fn an_image_of_the_first_release_has_no_place_in_a_log_and_nothing_beside_its_keys() {
+    for mode in [RestoreMode::Map, RestoreMode::Load] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), "dump.quire");
+        unfold(include_bytes!("fixtures/image-format-1.sparse"), &dir.path().join("dump.quire"));
+        make_first_release(&dir.path().join("dump.quire"));
+        let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        store.finish_restore().unwrap();
+        assert_eq!((report.keys, report.damage.len(), store.log_position()), (207, 0, 0));
+        assert_eq!(attachment::get(&store).unwrap(), None);
+        assert_eq!(hex(&store.digest().unwrap()), "ad0fa3a862cf67320cf7dccadac119f8d2f942f2");
+        store.set_log_position(77);
+        attachment::set(&mut store, b"beside").unwrap();
+        string::set(&mut store, DbId(0), b"plain", b"changed", ExpiryChange::Clear).unwrap();
+        store.save_blocking(&place).unwrap();
+        let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        assert_eq!((again.digest().unwrap(), again.log_position()), (store.digest().unwrap(), 77));
+        assert_eq!(attachment::get(&again).unwrap(), Some(&b"beside"[..]));
+    }
+}
+
+/// The keys of `image-every-encoding` and the names of their encodings. Small and large streams have one name.
+const EVERY_ENCODING: [(&str, &str); 14] = [
+    ("int", "int"),
+    ("embstr", "embstr"),
+    ("raw", "raw"),
+    ("hash", "listpack"),
+    ("table of fields", "hashtable"),
+    ("ints", "intset"),
+    ("set", "listpack"),
+    ("table of members", "hashtable"),
+    ("list", "listpack"),
+    ("list of nodes", "quicklist"),
+    ("zset", "listpack"),
+    ("tree", "skiplist"),
+    ("stream", "stream"),
+    ("stream of blocks", "stream"),
+];
+
+/// Looks at what lies deep in the large values.
+fn check_every_encoding(store: &mut Store) {
+    let db = DbId(0);
+    for (key, encoding) in EVERY_ENCODING {
+        assert_eq!(store.encoding(db, key.as_bytes()).unwrap(), Some(encoding), "{key}");
+        assert!(store.check_value(db, key.as_bytes()).unwrap(), "{key}");
+    }
+    let element = |store: &mut Store, key: &[u8], index| {
+        let found = list::view(store, db, key).unwrap().get(index).unwrap().unwrap();
+        found.text(&mut itoa::Buffer::new()).to_vec()
+    };
+    assert_eq!(element(store, b"list", 2), b"-3");
+    assert_eq!(element(store, b"list of nodes", 700), b"element:700".repeat(3));
+    for (key, member, rank) in [(&b"zset"[..], &b"b"[..], (1, -2.5)), (b"tree", b"member:400", (400, 200.0))] {
+        assert_eq!(zset::view(store, db, key).unwrap().rank(member).unwrap(), Some(rank));
+    }
+    let view = stream::view(store, db, b"stream").unwrap();
+    assert_eq!((view.len().unwrap(), view.last_id()), (2, StreamId { ms: 7, seq: 2 }));
+    let view = stream::view(store, db, b"stream of blocks").unwrap();
+    assert_eq!((view.len().unwrap(), view.last_id()), (799, StreamId { ms: 800, seq: 1 }));
+    assert!(view.entry(StreamId { ms: 3, seq: 1 }).unwrap().is_none());
+    let group = view.group(b"readers").unwrap().unwrap();
+    assert_eq!((group.last_id, group.pending, group.consumers), (StreamId { ms: 6, seq: 1 }, 4, 2));
+    assert_eq!(store.expiry(db, b"int").unwrap(), Some(Some(4_000_000_000_000)));
+}
+
+/// Adds something to each value but strings.
+fn change_every_encoding(store: &mut Store) {
+    let db = DbId(0);
+    for key in [&b"list"[..], b"list of nodes"] {
+        let mut list = list::open_mut(store, db, key).unwrap();
+        list.make_room([&b"new"[..]]).unwrap();
+        list.push(End::Front, b"new").unwrap();
+    }
+    for key in [&b"hash"[..], b"table of fields"] {
+        hash::set(store, db, key, b"new", b"value").unwrap();
+    }
+    for key in [&b"ints"[..], b"set", b"table of members"] {
+        assert!(set::open_mut(store, db, key).unwrap().add(b"17000").unwrap());
+    }
+    for key in [&b"zset"[..], b"tree"] {
+        zset::open_mut(store, db, key).unwrap().set(b"new", 1.5).unwrap();
+    }
+    for key in [&b"stream"[..], b"stream of blocks"] {
+        stream::open_mut(store, db, key).unwrap().add(StreamId { ms: 900, seq: 1 }, &[b"field", b"value"]).unwrap();
+    }
+}
+
+/// As the program of 28 November 2026 wrote it, with a library of functions beside the keys.
+#[test]
+fn an_image_with_a_key_of_each_encoding_and_a_library_is_read_written_to_and_saved() {
+    for mode in [RestoreMode::Map, RestoreMode::Load] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), "dump.quire");
+        unfold(include_bytes!("fixtures/image-every-encoding.sparse"), &dir.path().join("dump.quire"));
+        let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        store.finish_restore().unwrap();
+        store.set_now_ms(1_700_000_000_000);
+        assert_eq!((report.keys, report.damage.len()), (EVERY_ENCODING.len() as u64, 0));
+        assert_eq!(hex(&store.digest().unwrap()), "609e6b4fdd89734bf5d47fadd915840df1ae2f64");
+        check_every_encoding(&mut store);
+        let library = attachment::get(&store).unwrap().unwrap().to_vec();
+        assert!(library.windows(14).any(|bytes| bytes == b"#!lua name=lib"), "{}", library.escape_ascii());
+        change_every_encoding(&mut store);
+        store.save_blocking(&place).unwrap();
+        let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        again.set_now_ms(1_700_000_000_000);
+        assert_eq!(again.digest().unwrap(), store.digest().unwrap());
+        assert_eq!(attachment::get(&again).unwrap(), Some(&library[..]));
+        for (key, _) in EVERY_ENCODING {
+            assert!(again.check_value(DbId(0), key.as_bytes()).unwrap(), "{key}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a test says that cannot run on this machine.
+//! What tests of many crates share: what a test says that cannot run on this machine, and files that are kept as fixtures.
 //!
 //! Relies on the environment variable `CI`: where it is `true` the machine is meant to have all that tests ask for. Not part of
 //! the product; it is here because the tests of all crates reach it.
@@ -33,6 +33,25 @@ pub fn file_without_writes() -> io::Result<File> {
     let file = File::from(memfd_create("quire-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
     fcntl_add_seals(&file, SealFlags::FUTURE_WRITE)?;
     Ok(file)
+}
+
+/// The file that a fixture stands for. The fixture has the parts of the file that are not zero: the file's length, then place,
+/// length and bytes of each part, numbers in 8, 8 and 4 bytes.
+///
+/// # Panics
+///
+/// If it is no such fixture.
+pub fn unfold(fixture: &[u8]) -> Vec<u8> {
+    let (len, mut rest) = fixture.split_first_chunk::<8>().expect("a length");
+    let mut file = vec![0; u64::from_le_bytes(*len) as usize];
+    while let Some((place, tail)) = rest.split_first_chunk::<8>() {
+        let (count, tail) = tail.split_first_chunk::<4>().expect("a part's length");
+        let (bytes, tail) = tail.split_at(u32::from_le_bytes(*count) as usize);
+        let place = u64::from_le_bytes(*place) as usize;
+        file[place..place + bytes.len()].copy_from_slice(bytes);
+        rest = tail;
+    }
+    file
 }
 
 /// Past the test harness, which keeps what a test prints and shows it only if the test fails.
