@@ -1,15 +1,11 @@
-//! The runs of a suite: a summary of each, a table of all, and both as JSON and markdown.
+//! The runs of a suite in one call: a summary of each, and a table of all.
 //!
-//! Relies on `git` and `/proc` for what the results come from; what they don't tell is left out.
+//! Relies on each step having told its tests; [`crate::history`] keeps the runs.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::load::processors;
+use crate::origin::Origin;
 use crate::steps::Tally;
 
 /// How a step ended and what it took.
@@ -36,6 +32,10 @@ impl Outcome {
 
 /// One run of the suite.
 pub struct Round {
+    /// The sources and the machine.
+    pub origin: Origin,
+    /// Which part of the suite it was; `None` if it was all.
+    pub part: Option<String>,
     /// Other threads took all processors meanwhile.
     pub is_loaded: bool,
     /// Of each step.
@@ -45,7 +45,8 @@ pub struct Round {
 }
 
 impl Round {
-    fn tally(&self) -> Tally {
+    /// The tests of all steps.
+    pub fn tally(&self) -> Tally {
         self.outcomes.iter().map(|outcome| outcome.tally.clone()).sum()
     }
 
@@ -113,58 +114,6 @@ impl Rounds {
         }
         text
     }
-
-    /// Writes `suite.json` and `suite.md` into `folder`.
-    pub fn write(&self, folder: &Path) -> std::io::Result<()> {
-        let (origin, words) = (origin(), std::env::args().skip(1).collect::<Vec<_>>().join(" "));
-        let rounds: Vec<Value> = self.rounds.iter().map(json_of).collect();
-        let report = json!({ "experiment": "suite", "command": words, "origin": origin, "runs": rounds });
-        std::fs::write(folder.join("suite.json"), format!("{report:#}\n"))?;
-        let text = format!(
-            "# The suite, many times in a row\n\n`cargo xtask {words}`: {} runs, {} of them while busy threads took all \
-             processors. Commit {}, {} processors, Linux {}. All steps with their times are in `suite.json`.\n\n{}",
-            self.rounds.len(),
-            self.rounds.iter().filter(|round| round.is_loaded).count(),
-            text_of(&origin["commit"]),
-            origin["processors"],
-            text_of(&origin["kernel"]),
-            self.table()
-        );
-        std::fs::write(folder.join("suite.md"), text)
-    }
-}
-
-fn text_of(value: &Value) -> &str {
-    value.as_str().unwrap_or("unknown")
-}
-
-fn json_of(round: &Round) -> Value {
-    let steps: Vec<Value> = round
-        .outcomes
-        .iter()
-        .map(|Outcome { name, tally: Tally { passed, failed, skipped, failures, .. }, took }| {
-            json!({ "name": name, "passed": passed, "failed": failed, "skipped": skipped, "failures": failures, "took_s": took.as_secs_f64() })
-        })
-        .collect();
-    let tally = round.tally();
-    json!({
-        "loaded": round.is_loaded,
-        "passed": tally.passed,
-        "failed": tally.failed,
-        "skipped": tally.skipped,
-        "took_s": round.took.as_secs_f64(),
-        "steps": steps,
-    })
-}
-
-/// What was run where.
-fn origin() -> Value {
-    let output = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output().ok();
-    let commit = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned());
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
-    json!({ "commit": commit, "processors": processors(), "processor": model, "kernel": kernel })
 }
 
 #[cfg(test)]
@@ -180,7 +129,8 @@ mod tests {
             (true, Tally { passed: 6, failed: 1, skipped: 2, ..Tally::default() }),
         ] {
             let outcomes = vec![outcome("layers", Tally::one()), outcome("cargo test", tally)];
-            rounds.push(Round { is_loaded, outcomes, took: Duration::from_secs(180) });
+            let took = Duration::from_secs(180);
+            rounds.push(Round { origin: Origin::default(), part: None, is_loaded, outcomes, took });
         }
         rounds
     }
@@ -193,16 +143,5 @@ mod tests {
         assert!(table.contains("| 3 | all processors taken | 7 | 1 | 2 | 3.0 |"), "{table}");
         assert!(table.contains("Run 2: cargo test: `a_test` failed."), "{table}");
         assert!(table.contains("Run 3: cargo test: `` failed."), "{table}");
-    }
-
-    #[test]
-    fn what_is_written_can_be_read_by_a_program() {
-        let folder = std::env::temp_dir().join(format!("quire-xtask-rounds-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        rounds().write(&folder).unwrap();
-        let report: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("suite.json")).unwrap()).unwrap();
-        assert_eq!((report["runs"].as_array().unwrap().len(), &report["runs"][1]["failed"]), (3, &json!(1)));
-        assert!(std::fs::read_to_string(folder.join("suite.md")).unwrap().contains("3 runs, 2 of them"));
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

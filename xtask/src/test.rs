@@ -6,9 +6,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
+use crate::history::History;
 use crate::load::Load;
+use crate::origin::Origin;
 use crate::plan::{self, Step, World};
 use crate::rounds::{Outcome, Round, Rounds};
 use crate::steps::{self, Tally};
@@ -36,7 +38,7 @@ pub struct Choice {
     /// Take all processors by busy threads in the last N of these runs; in all of them without a number
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "4294967295")]
     loaded: Option<u32>,
-    /// Write the table of runs and failures to FOLDER/suite.json and suite.md
+    /// Add the runs to those in FOLDER/suite.json and suite.md, each under its commit
     #[arg(long, value_name = "FOLDER")]
     write: Option<PathBuf>,
 }
@@ -49,6 +51,14 @@ impl Choice {
 
     fn is_loaded(&self, round: u32) -> bool {
         round > self.repeat.saturating_sub(self.loaded.unwrap_or(0))
+    }
+
+    /// Which part of the suite it is, in words; `None` if it is all.
+    fn part(&self) -> Option<String> {
+        let words = [("only", &self.only), ("without", &self.skip)];
+        let parts = words.into_iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts.map(|(word, names)| format!("{word} {}", names.join(", "))).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 
@@ -63,21 +73,24 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     if steps.is_empty() {
         bail!("no step has such a name; `--list` shows them");
     }
+    let mut history = choice.write.as_deref().map(History::open).transpose()?;
+    let runs_before = history.as_ref().map_or(0, History::count) as u64;
     let (mut world, mut rounds) = (World::default(), Rounds::default());
     for number in 1..=choice.repeat {
         let wanted: Vec<&Step> = steps.iter().filter(|step| number == 1 || !step.is_static).collect();
         let is_loaded = choice.is_loaded(number);
-        world.seed = u64::from(number);
+        world.seed = runs_before + u64::from(number);
         if choice.repeat > 1 || is_loaded {
             println!("\n##### run {number} of {}{}", choice.repeat, if is_loaded { ", under load" } else { "" });
         }
-        let round = one_round(&wanted, &mut world, is_loaded);
+        let round = Round { part: choice.part(), ..one_round(&wanted, &mut world, is_loaded) };
         round.print();
-        rounds.push(round);
         // After every run, so that what was found is there if a later one is ended from outside.
-        if let Some(folder) = &choice.write {
-            rounds.write(folder).with_context(|| format!("writing to {}", folder.display()))?;
+        if let Some(history) = &mut history {
+            history.push(&round);
+            history.write()?;
         }
+        rounds.push(round);
     }
     if choice.repeat > 1 {
         println!("\n{}", rounds.table());
@@ -88,7 +101,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
 }
 
 fn one_round(steps: &[&Step], world: &mut World, is_loaded: bool) -> Round {
-    let began = Instant::now();
+    let (origin, began) = (Origin::now(), Instant::now());
     let mut outcomes = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         println!("\n=== {} ({} of {})", step.name, index + 1, steps.len());
@@ -104,7 +117,7 @@ fn one_round(steps: &[&Step], world: &mut World, is_loaded: bool) -> Round {
         println!("--- {}; {} s since the start", outcome.line(), began.elapsed().as_secs());
         outcomes.push(outcome);
     }
-    Round { is_loaded, outcomes, took: began.elapsed() }
+    Round { origin, part: None, is_loaded, outcomes, took: began.elapsed() }
 }
 
 impl std::iter::Sum for Tally {
@@ -120,9 +133,21 @@ impl std::iter::Sum for Tally {
 mod tests {
     use super::*;
 
+    fn choice(repeat: u32, loaded: Option<u32>) -> Choice {
+        Choice { only: vec![], skip: vec![], list: false, repeat, loaded, write: None }
+    }
+
+    #[test]
+    fn a_part_of_the_suite_is_named() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let part = |only, skip| Choice { only: names(only), skip: names(skip), ..choice(1, None) }.part();
+        assert_eq!(part(&[], &[]), None);
+        assert_eq!(part(&[], &["bench", "fuzz"]).unwrap(), "without bench, fuzz");
+        assert_eq!(part(&["cargo test"], &["loom"]).unwrap(), "only cargo test; without loom");
+    }
+
     #[test]
     fn the_last_runs_are_those_under_load() {
-        let choice = |repeat, loaded| Choice { only: vec![], skip: vec![], list: false, repeat, loaded, write: None };
         let loaded = |choice: Choice| (1..=choice.repeat).filter(|&round| choice.is_loaded(round)).collect::<Vec<_>>();
         assert_eq!(loaded(choice(5, Some(2))), [4, 5]);
         assert_eq!(loaded(choice(2, Some(u32::MAX))), [1, 2]);

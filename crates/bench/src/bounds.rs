@@ -56,6 +56,8 @@ const UNBOUNDED: &[Unbounded] = &[
         &["*_time_ratio"],
         "the time is of the peer's code and ours on one file system, whose part is small",
     ),
+    // Of `cargo xtask test --write`.
+    ("suite", &["runs_in_a_row"], "runs are counted, and more of them can always be made"),
 ];
 
 /// Why nothing physical bounds the figure, if so.
