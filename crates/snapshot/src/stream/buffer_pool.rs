@@ -121,6 +121,12 @@ impl BufferPool {
         result
     }
 
+    /// Whether the writer waits. From here on it sleeps, unless what it waits for is there when it looks once more.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
     /// Reader: backs the buffers that the writer will take next, so that its copies meet no page faults.
     pub(crate) fn warm_ahead(&self) {
         let used = self.fresh.load(Ordering::Relaxed) as usize * PAGE_SIZE;

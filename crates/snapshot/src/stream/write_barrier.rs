@@ -496,3 +496,67 @@ impl WriteBarrier {
         WriteBarrierStats { preimage_bytes_now: u64::from(held) * PAGE_SIZE as u64, ..self.stats }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::snapshot::TakeOutcome;
+
+    /// A barrier before three pages, which keeps one pre-image, and a snapshot of them.
+    fn cut() -> (WriteBarrier, Snapshot) {
+        let memory = Arc::new(Reservation::new(3 * PAGE_SIZE).unwrap());
+        memory.commit(0..memory.len()).unwrap();
+        let mut barrier = WriteBarrier::new(memory, WriteBarrierConfig { budget_bytes: PAGE_SIZE }).unwrap();
+        barrier.mark_present(0..3);
+        let snapshot = barrier.cut(3).unwrap();
+        (barrier, snapshot)
+    }
+
+    /// Writes to `page`; another thread does `act` once the writer waits. Returns how often the writer has waited, and how often
+    /// for a buffer.
+    fn waits_of(barrier: &mut WriteBarrier, page: usize, act: impl FnOnce() + Send) -> (u64, u64) {
+        let pool = Arc::clone(&barrier.pool);
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                while !pool.is_waited_for() {
+                    std::thread::yield_now();
+                }
+                act();
+            });
+            barrier.before_write(page * PAGE_SIZE, 1);
+        });
+        let stats = barrier.stats();
+        assert!(stats.wait_longest_ns > 0 && stats.wait_total_ns >= stats.wait_longest_ns, "{stats:?}");
+        (stats.waits, stats.budget_waits)
+    }
+
+    #[test]
+    fn a_wait_for_a_buffer_is_counted_when_the_reader_frees_one() {
+        let (mut barrier, mut snapshot) = cut();
+        barrier.before_write(0, 1);
+        assert_eq!(barrier.stats().waits, 0, "there was a buffer");
+        let free = move || assert_eq!(snapshot.take(0, &mut [0; PAGE_SIZE]), TakeOutcome::Copied);
+        assert_eq!(waits_of(&mut barrier, 1, free), (1, 1));
+    }
+
+    #[test]
+    fn a_wait_for_a_buffer_is_counted_when_the_snapshot_is_abandoned() {
+        let (mut barrier, snapshot) = cut();
+        barrier.before_write(0, 1);
+        assert_eq!(waits_of(&mut barrier, 1, move || drop(snapshot)), (1, 1));
+        assert!(barrier.try_finish());
+    }
+
+    #[test]
+    fn a_wait_for_a_page_that_the_reader_copies_is_counted_as_such() {
+        let (mut barrier, _snapshot) = cut();
+        let (number, _) = barrier.open.unwrap();
+        let (shared, pool) = (Arc::clone(&barrier.shared), Arc::clone(&barrier.pool));
+        page_state::try_take(shared.word(2), number).unwrap();
+        let finish = move || {
+            page_state::finish_take(shared.word(2), number);
+            pool.wake();
+        };
+        assert_eq!(waits_of(&mut barrier, 2, finish), (1, 0));
+    }
+}
