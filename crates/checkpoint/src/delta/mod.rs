@@ -18,6 +18,8 @@ pub(crate) const MAX_DELTA_PAGES: u32 = 1 << 20;
 /// 16 MiB beyond its budget.
 pub const MAX_WRITTEN_DELTA_PAGES: u32 = MAX_DELTA_PAGES / 2;
 
+const _: () = assert!(MAX_WRITTEN_DELTA_PAGES as usize * size_of::<format::DeltaEntry>() <= 8 << 20);
+
 /// Between the image's name and the number of a delta over it.
 const MARK: &str = ".delta-";
 
