@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use quire_device::{
-    DeviceOperation, DiskDirectory, DiskModel, FaultInjector, FaultTrigger, InjectedFault, IoGate, ThrottledDirectory,
-    errno,
+    Device, DeviceError, DeviceOperation, Directory, DiskDirectory, DiskModel, FaultInjector, FaultTrigger,
+    InjectedFault, IoGate, ThrottledDirectory, errno,
 };
 use quire_store::{
     DbId, ExpiryChange, ImageLocation, OpenError, RestoreMode, RestoreStep, SaveError, Store, StoreConfig, hash, string,
@@ -117,6 +117,84 @@ fn a_save_waits_until_what_is_mapped_was_verified() {
     }
     store.begin_save(&place).unwrap();
     wait(&mut store).unwrap();
+}
+
+/// A directory that is given up only when the test allows it, or after a minute.
+struct KeptDirectory {
+    directory: DiskDirectory,
+    may_end: Mutex<mpsc::Receiver<()>>,
+    was_allowed: mpsc::Sender<bool>,
+}
+
+impl Drop for KeptDirectory {
+    fn drop(&mut self) {
+        let allowed = self.may_end.get_mut().unwrap().recv_timeout(Duration::from_secs(60));
+        self.was_allowed.send(allowed.is_ok()).unwrap();
+    }
+}
+
+impl Directory for KeptDirectory {
+    fn path_of(&self, name: &str) -> String {
+        self.directory.path_of(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.directory.create(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.directory.open(name)
+    }
+
+    fn open_to_write(&self, name: &str) -> Result<Arc<dyn Device>, DeviceError> {
+        self.directory.open_to_write(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.directory.rename(from, to)
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<(), DeviceError> {
+        self.directory.link(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DeviceError> {
+        self.directory.remove(name)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.directory.sync()
+    }
+
+    fn list(&self) -> Result<Vec<String>, DeviceError> {
+        self.directory.list()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.directory.free_bytes()
+    }
+}
+
+#[test]
+fn commands_do_not_wait_for_the_end_of_the_thread_that_has_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let (allow, may_end) = mpsc::channel();
+    let (was_allowed, ended) = mpsc::channel();
+    let directory = DiskDirectory::new(dir.path());
+    let kept = KeptDirectory { directory, may_end: Mutex::new(may_end), was_allowed };
+    let place = ImageLocation::within(Arc::new(kept), FILE);
+    let mut store = filled(100);
+    store.begin_save(&place).unwrap();
+    // From here on the thread alone has the directory, and ends when it has given that up.
+    drop(place);
+    wait(&mut store).unwrap();
+    // It has given up already if it was waited for.
+    let _ = allow.send(());
+    assert!(ended.recv().unwrap(), "the thread's end was waited for");
+    for mode in MODES {
+        let saved = reopened(&ImageLocation::new(dir.path(), FILE), mode).digest().unwrap();
+        assert_eq!(saved, store.digest().unwrap(), "{mode:?}");
+    }
 }
 
 #[test]

@@ -319,9 +319,9 @@ impl Store {
     }
 
     fn end_save(&mut self, result: Result<DumpSummary, SaveError>) -> Option<Result<SaveSummary, SaveError>> {
-        let RunningSave { thread, cut_ns, place, .. } = self.saves.running.take()?;
-        // It has told its result, or has crashed: it does nothing more.
-        let _ = thread.join();
+        // The thread has told its result, or has crashed: it does nothing more with the data, and ends by itself. It runs behind
+        // everything else, so a command that waited for its end could wait for as long as others take the processors.
+        let RunningSave { cut_ns, place, .. } = self.saves.running.take()?;
         self.arena_mut().try_finish();
         Some(self.note_save(place, result.map(|image| SaveSummary { cut_ns, image })))
     }
