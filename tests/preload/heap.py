@@ -1,6 +1,6 @@
 """Unmodified programs under a memory limit of a quarter of their heap, or less, with the heap on a file.
 
-Relies on libquire_preload.so beside the quire binary, on cc, sort and python3, and, for the limit, on a cgroup v1 that may be
+Relies on libquire_preload.so beside the quire binary, on cc, sort, perl and python3, and, for the limit, on a cgroup v1 that may be
 made; where it may not, the programs run without a limit and count as skipped. `--mib 1024` makes the heaps larger than the usual
 24 MiB:
 
@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -131,6 +132,35 @@ def python(options):
     return compare(words, options.mib, options.mib // 4, PYTHONMALLOC="malloc", PYTHONHASHSEED="0")
 
 
+PERL = """
+my ($mib, %table) = ($ARGV[0]);
+$table{$_} = chr(97 + $_ % 26) x ($_ * 7919 % 1500) for 0 .. $mib * 800;
+for my $turn (1 .. $mib * 400) {
+  my $key = $turn * 104729 % ($mib * 800);
+  $table{$key} = substr($table{$key}, 0, 700) . "x";
+}
+my $sum = 0;
+$sum = ($sum * 31 + length($table{$_})) % 1000003 for sort { $a <=> $b } keys %table;
+print scalar(keys %table), " $sum\\n";
+"""
+
+
+def perl(options):
+    words = ["perl", "-e", PERL, str(options.mib)]
+    return compare(words, options.mib, options.mib // 4, PERL_HASH_SEED="0")
+
+
+def xz(options):
+    """Its tables are read and written at random, so that most bytes of the input bring pages in: the input is small."""
+    harness.skip_unless(shutil.which("xz"), "takes xz (apt-get install xz-utils)")
+    plain = os.path.join(SCRATCH, "to pack")
+    with open(plain, "wb") as file:
+        file.write(random.Random(5).randbytes(options.mib << 12))
+    # The tables take ten times the dictionary.
+    packing = f"--lzma2=preset=6,dict={max(options.mib // 12, 1)}MiB"
+    return compare(["xz", "--stdout", "--threads=1", packing, plain], options.mib, options.mib // 8)
+
+
 def guest():
     binary = os.path.join(SCRATCH, "heap")
     if not os.path.exists(binary):
@@ -171,4 +201,4 @@ if __name__ == "__main__":
                 raise harness.Skipped(probe[2].strip())
 
             harness.run([no_heap_on_a_file_can_be_had], OPTIONS)
-        harness.run([sort, python, blocks_of_all_sizes, forked_children, a_program_in_another], OPTIONS)
+        harness.run([sort, python, perl, xz, blocks_of_all_sizes, forked_children, a_program_in_another], OPTIONS)
