@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quire_device::{Buffer, Device, Direction, Directory, Extent, PowerCut, Transfer};
-use quire_writecache::{
-    AdmissionPolicy, CacheConfig, CacheError, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext,
-};
+use quire_writecache::{AdmissionPolicy, CacheConfig, CacheError, WriteCache, WriteContext};
 
-use crate::wcache::{BLOCK, DATA, Homes, block, config, read_all, unfold};
+use crate::wcache::{BLOCK, DATA, Homes, block, config};
 
 const SUPERBLOCKS: usize = 2 * 4096;
 
@@ -476,59 +474,6 @@ fn a_log_of_every_version_so_far_opens() {
             assert!(wanted.iter().all(|(&at, &value)| get(&cache, at) == value), "version {version}");
         }
     }
-}
-
-/// A volume that may grow, in the fixture.
-const FILE: VolumeId = VolumeId(3);
-
-/// What the last Quire that wrote version 1 had on its devices when the power failed, beside the two volumes of [`Homes`] a file.
-fn fixture() -> Homes {
-    let homes = Homes::new();
-    homes.fast.put("fast", &unfold(include_bytes!("fixtures/log-v1/fast.sparse")));
-    homes.slow.put("witness", &unfold(include_bytes!("fixtures/log-v1/witness.sparse")));
-    homes.slow.put("data", &unfold(include_bytes!("fixtures/log-v1/data.sparse")));
-    homes.slow.put("file", &unfold(include_bytes!("fixtures/log-v1/file.sparse")));
-    homes
-}
-
-#[test]
-fn a_log_that_version_1_wrote_is_read_goes_on_and_is_written_back() {
-    let homes = fixture();
-    let versions = |homes: &Homes| [0, 4096].map(|place| homes.fast.bytes("fast").unwrap()[place + 8]);
-    assert_eq!(versions(&homes), [1, 1]);
-    let open = || {
-        let device = homes.slow.open("file").unwrap();
-        let file = VolumeSpec { id: FILE, device, growth: VolumeLength::Growable };
-        WriteCache::open(homes.fast(), &[homes.volumes(), vec![file]].concat(), settings(&homes)).unwrap()
-    };
-    let put = |cache: &WriteCache, id: VolumeId, at: usize, value: u8| {
-        let (offset, sync) = ((at * BLOCK + usize::from(value)) as u64, WriteContext::current().sync());
-        let ticket = cache.write(id, offset, &[value], &sync).unwrap();
-        cache.wait(&ticket, &sync).unwrap();
-    };
-    // In each block one byte says which one it is.
-    let mut data = vec![0; 64 * BLOCK];
-    for (at, value) in [(0, 2), (1, 3), (2, 1), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (9, 3)] {
-        data[at * BLOCK + value] = value as u8;
-    }
-    // Of the file's third block a truncation has left one byte, and its fifth block is gone.
-    let mut file = vec![0; 4 * BLOCK];
-    for (at, value) in [(0, 1), (1, 1), (3, 5)] {
-        file[at * BLOCK + value] = value as u8;
-    }
-    for (at, value) in [(1_usize, 77_u8), (2, 78)] {
-        let cache = open();
-        assert!(read_all(&cache, DATA) == data[..200_000] && read_all(&cache, FILE) == file, "before {value}");
-        put(&cache, FILE, at, value);
-        file[at * BLOCK + usize::from(value)] = value;
-        cache.set_len(FILE, file.len() as u64 - 9, &WriteContext::current().sync()).unwrap();
-        file.truncate(file.len() - 9);
-    }
-    let cache = open();
-    cache.drain().unwrap();
-    assert!(homes.slow.bytes("data").unwrap() == data && homes.slow.bytes("file").unwrap() == file);
-    drop(cache);
-    assert_eq!(versions(&homes), [3, 3]);
 }
 
 #[test]
