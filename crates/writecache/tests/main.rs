@@ -13,4 +13,5 @@ mod cache_refused;
 mod cache_sweep;
 mod cache_threads;
 mod cache_truncations;
+mod released;
 mod wcache;

@@ -1,12 +1,11 @@
 //! Logs that released versions have written can be read for ever, and go on.
 
-mod wcache;
-
 use std::sync::Arc;
 
 use quire_device::{Device, Directory};
 use quire_writecache::{AdmissionPolicy, CacheConfig, VolumeId, VolumeLength, VolumeSpec, WriteCache, WriteContext};
-use wcache::{BLOCK, DATA, Homes, config, read_all, unfold};
+
+use crate::wcache::{BLOCK, DATA, Homes, config, read_all, unfold};
 
 /// A volume that may grow, in the fixture.
 const FILE: VolumeId = VolumeId(3);
