@@ -16,7 +16,6 @@ mod model;
 mod page_cache;
 mod pages;
 mod resize;
-mod served;
 mod sharing;
 mod threads;
 mod tier;

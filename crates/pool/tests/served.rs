@@ -2,15 +2,17 @@
 //!
 //! Relies on userfaultfd for faults of system calls; where it is forbidden the tests say so and do nothing.
 
+#[allow(dead_code, reason = "the other tests use other parts of it")]
+mod common;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::{PAGE, numbered, plain_map, small_config, small_pool};
 use quire_device::{Device, Directory, MemoryDirectory};
 use quire_pool::{FaultThreadOptions, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
-
-use crate::common::{PAGE, numbered, plain_map, small_config, small_pool};
 
 fn lost(words: &str) {
     panic!("{words}");
