@@ -126,9 +126,14 @@ impl ImageChain {
     /// As [`Image::open`] for each link; [`ImageError::WrongBase`].
     pub fn open(directory: &dyn Directory, name: &str) -> Result<Self, ImageError> {
         let image = Image::open(directory, name).map_err(|error| without_image(directory, name, error))?;
-        let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
+        let mut chain = Self::of(image);
         chain.add_deltas(directory, name)?;
         Ok(chain)
+    }
+
+    /// An image over which there are no deltas.
+    pub fn of(image: Image) -> Self {
+        Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 }
     }
 
     /// Bytes that what was saved spans, from the first page to the last.
@@ -174,7 +179,7 @@ impl ImageChain {
     pub fn open_damaged(directory: &dyn Directory, name: &str) -> Result<(Self, Vec<ImageError>), ImageError> {
         let opened = Image::open_damaged(directory, name);
         let (image, damage) = opened.map_err(|error| without_image(directory, name, error))?;
-        let mut chain = Self { image, deltas: Vec::new(), leftover: Vec::new(), unused_epoch: 0 };
+        let mut chain = Self::of(image);
         let mut damage = Vec::from_iter(damage);
         match chain.add_deltas(directory, name) {
             Ok(()) => Ok((chain, damage)),

@@ -20,6 +20,7 @@ use crate::compression::{Codec, Compressor};
 use crate::delta::{DeltaTarget, delta_name, find_deltas, remove_delta};
 use crate::error::{DumpError, no_buffers};
 use crate::format::{ImageLayout, ImageMeta, LinkId};
+use crate::image::Image;
 use crate::image_target::ImageTarget;
 use crate::pages::PageWriter;
 use crate::pass::{DumpPass, Stop};
@@ -156,6 +157,46 @@ pub fn dump_delta(
     dump.finish(result.map(|summary| DumpSummary { is_delta: true, ..summary }))
 }
 
+/// Number of the temporary file beside the image that a temporary image is written to; copies number theirs from 0.
+const TEMPORARY_IMAGE: usize = 999;
+
+/// Writes `snapshot` to an image without a name, beside the image `name` in `directory`, which it leaves alone: no start finds it, and its
+/// space is given back when what is returned is dropped, or the process ends. Nothing of it is flushed. It is opened in `reader`, which is the
+/// same directory. To be called on its own thread.
+///
+/// # Errors
+/// The device fails or is full, or `progress` was told to cancel.
+pub fn dump_temporary(
+    snapshot: Snapshot,
+    meta: &ImageMeta,
+    (directory, reader): (&dyn Directory, &dyn Directory),
+    name: &str,
+    progress: &DumpProgress,
+    options: &DumpOptions,
+) -> Result<Image, DumpError> {
+    let dump = Dump { meta, directory, name, file: name, links: &[], progress, options, started: Instant::now() };
+    let temporary = TemporaryFile::numbered(directory, name, TEMPORARY_IMAGE);
+    let target = ImageTarget::new(ImageLayout::new(snapshot.page_count()), directory, temporary.name());
+    let written = dump.write(snapshot, target, &temporary);
+    // The name goes at the end of this function, and the file with what is open of it.
+    let opened = written.and_then(|_| {
+        Image::open(reader, temporary.name()).map_err(|error| DumpError::Unreadable {
+            file: directory.path_of(temporary.name()),
+            source: Box::new(error),
+        })
+    });
+    dump.finish(opened)
+}
+
+/// What was written to a temporary file.
+struct WrittenFile {
+    device: Arc<dyn Device>,
+    id: LinkId,
+    pages: u64,
+    file_bytes: u64,
+    data_time: Duration,
+}
+
 struct Dump<'a> {
     meta: &'a ImageMeta,
     directory: &'a dyn Directory,
@@ -177,7 +218,13 @@ impl Dump<'_> {
         result
     }
 
-    fn run(&self, snapshot: Snapshot, target: impl DumpTarget) -> Result<DumpSummary, DumpError> {
+    /// Writes all of a file, and flushes nothing.
+    fn write(
+        &self,
+        snapshot: Snapshot,
+        target: impl DumpTarget,
+        temporary: &TemporaryFile<'_>,
+    ) -> Result<WrittenFile, DumpError> {
         if let Some(priority) = self.options.background {
             snapshot.run_in_background(priority);
         }
@@ -185,7 +232,6 @@ impl Dump<'_> {
         let total = snapshot.present_count();
         self.progress.start(total);
         self.await_room(total);
-        let temporary = TemporaryFile::new(self.directory, self.name);
         let device = self.directory.create(temporary.name()).map_err(|error| self.failed(error))?;
         let written = self.write_file(&*device, target, snapshot);
         let (id, pages, data_time) = written.map_err(|stop| match stop {
@@ -197,6 +243,12 @@ impl Dump<'_> {
             Stop::Cancelled => DumpError::Cancelled { file: self.path() },
             Stop::Damaged(page) => DumpError::DamagedPage { file: self.path(), page },
         })?;
+        Ok(WrittenFile { device, id, pages, file_bytes, data_time })
+    }
+
+    fn run(&self, snapshot: Snapshot, target: impl DumpTarget) -> Result<DumpSummary, DumpError> {
+        let temporary = TemporaryFile::new(self.directory, self.name);
+        let WrittenFile { device, id, pages, file_bytes, data_time } = self.write(snapshot, target, &temporary)?;
         self.progress.enter(DumpPhase::Sync);
         let sync_started = Instant::now();
         device.flush().map_err(|error| self.failed(error))?;

@@ -233,6 +233,14 @@ pub enum DumpError {
         /// The page.
         page: u32,
     },
+    /// An image that was written to be read by this process alone can't be read.
+    #[error("{file} was written and can't be read: {source}")]
+    Unreadable {
+        /// Path of the image.
+        file: String,
+        /// Why not.
+        source: Box<ImageError>,
+    },
     /// It was cancelled.
     #[error("saving {file} was cancelled")]
     Cancelled {

@@ -6,6 +6,7 @@
 //! - [`dump()`] writes a snapshot beside the previous image and publishes it by a rename.
 //! - [`Image::open`] checks everything but the data; [`Image::verify`] checks the data too;
 //!   [`Image::open_damaged`] makes the best of what is left of an image.
+//! - [`dump_temporary()`] writes a snapshot to an image without a name, for a reader in this process.
 //! - [`dump_delta()`] writes what has changed since an image, or since the delta before; [`ImageChain`] is an image with its deltas.
 //! - [`DumpOptions::compression`] has regions compressed that get smaller by an eighth; these are loaded, not mapped.
 //! - [`load()`] reads all into memory; [`map()`] maps the file, serves at once and replaces the mapping
@@ -53,7 +54,7 @@ pub use clone::{BackgroundCheck, CheckStatus, ClonedImage};
 pub use compression::{Codec, CompressionInfo};
 pub use copy::{CopyError, CopyOptions, CopySummary, copy_chain};
 pub use delta::{MAX_WRITTEN_DELTA_PAGES, format as delta_format, is_delta_name};
-pub use dump::{DumpOptions, DumpSummary, dump, dump_delta};
+pub use dump::{DumpOptions, DumpSummary, dump, dump_delta, dump_temporary};
 pub use error::{DumpError, ImageError, ImagePart};
 pub use format::{ImageMeta, LinkId};
 pub use identity::ImageIdentity;

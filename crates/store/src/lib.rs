@@ -41,6 +41,7 @@ pub use numbers::long_double::LongDouble;
 pub use quire_checkpoint::{Codec, ImageIdentity, is_delta_name, is_temporary_name};
 pub use store::{
     ImageLocation, RestoreMode, RestoreReport, RestoreStep, SaveError, SaveProgress, SaveStats, SaveSummary, Store,
+    TemporaryImage,
 };
 pub use value::hash::{HashMut, HashView};
 pub use value::list::{Element, End, ListMut, ListView};

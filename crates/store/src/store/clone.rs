@@ -25,10 +25,20 @@ impl Store {
     pub fn open_clone(config: StoreConfig, place: &ImageLocation) -> Result<(Store, RestoreReport), OpenError> {
         let start = Instant::now();
         let chain = ImageChain::open_shared(place.directory(), place.file())?;
+        Self::on_chain(config, chain, start)
+    }
+
+    /// A store on links that are open, for a caller that began at `start`.
+    pub(super) fn on_chain(
+        config: StoreConfig,
+        chain: ImageChain,
+        start: Instant,
+    ) -> Result<(Store, RestoreReport), OpenError> {
         let opened = OpenedChain::of(&chain);
+        let file = chain.image().info().file;
         let options = restore_options(&config, &chain, false);
         let ClonedImage { barrier, committed_bytes, check, regions_loaded } = chain.map_shared(&options)?;
-        let content = |source: StoreError| OpenError::Content { file: place.path(), source };
+        let content = |source: StoreError| OpenError::Content { file: file.clone(), source };
         let arena = Arena::open(barrier, committed_bytes).map_err(|error| content(error.into()))?;
         let mut store = Store::from_image(arena, config).map_err(content)?;
         store.check = Some(ImageCheck { background: check, told: false });

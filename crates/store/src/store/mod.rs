@@ -7,6 +7,7 @@ mod restore;
 mod save;
 mod save_error;
 mod stored_shares;
+mod temporary;
 
 use std::hash::Hasher;
 use std::ops::{Deref, DerefMut};
@@ -26,8 +27,10 @@ pub use location::ImageLocation;
 pub use restore::{RestoreMode, RestoreReport, RestoreStep};
 pub use save::{SaveProgress, SaveStats, SaveSummary};
 pub use save_error::SaveError;
+pub use temporary::TemporaryImage;
 
 use save::Saves;
+use temporary::RunningTemporaryImage;
 
 /// Set apart from what the same key hashes elsewhere.
 const DATASET: &[u8] = b"quire dataset";
@@ -43,6 +46,8 @@ struct ImageCheck {
 pub struct Store {
     keyspace: Keyspace,
     saves: Saves,
+    /// What is written beside all saves, for a reader of this process.
+    temporary: Option<RunningTemporaryImage>,
     /// The image that is being brought back, until that is done.
     restore: Option<BackgroundRestore>,
     /// The check of the image that the data stays mapped from; it lasts as long as the mapping does.
@@ -119,7 +124,16 @@ impl Store {
         saves.max_bytes_per_s = config.max_save_bytes_per_s;
         saves.deltas.max_deltas = config.max_deltas;
         saves.compression = config.compression;
-        Ok(Store { keyspace, saves, restore: None, check: None, dataset, log_position, restored_epoch: 0 })
+        Ok(Store {
+            keyspace,
+            saves,
+            temporary: None,
+            restore: None,
+            check: None,
+            dataset,
+            log_position,
+            restored_epoch: 0,
+        })
     }
 
     /// A number that this dataset and its images have, and no other.

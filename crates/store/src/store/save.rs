@@ -22,7 +22,7 @@ use crate::store::stored_shares::StoredShares;
 use quire_sys::thread::spawn_unsignalled;
 
 /// Nice values that a background save runs behind: commands come first, until they have to wait for it.
-const NICE: i32 = 10;
+pub(super) const NICE: i32 = 10;
 
 /// How a save went that ended well.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ pub(crate) struct Saves {
     /// Most bytes a second that a save in the background writes; 0 is no limit.
     pub(crate) max_bytes_per_s: u64,
     /// Whether a save in the background has the idle I/O priority.
-    idle_io: bool,
+    pub(super) idle_io: bool,
     /// What is wrong with the image that the data comes from: the save that replaces it keeps it under another name, which says this.
     pub(crate) keep_replaced: Option<&'static str>,
     /// Places that have been saved to since: what is there now is not the damaged image.
@@ -137,9 +137,9 @@ pub(crate) struct RunningSave {
 }
 
 /// What a cut has fixed, to be written.
-struct Cut {
-    snapshot: Snapshot,
-    meta: ImageMeta,
+pub(super) struct Cut {
+    pub(super) snapshot: Snapshot,
+    pub(super) meta: ImageMeta,
     /// What a delta of it is over; `None` if it is an image.
     base: Option<DeltaBase>,
     cut_ns: u64,
@@ -208,7 +208,7 @@ impl Store {
         if self.saves.running.is_some() {
             return Err(SaveError::Busy);
         }
-        let cut = self.cut(place)?;
+        let cut = self.cut(Some(place))?;
         let cut_ns = cut.cut_ns;
         let progress = Arc::new(DumpProgress::new());
         progress.limit_rate(self.saves.max_bytes_per_s);
@@ -237,6 +237,9 @@ impl Store {
         if let Some(running) = &self.saves.running {
             running.progress.limit_rate(max_bytes_per_s);
         }
+        if let Some(running) = &self.temporary {
+            running.progress.limit_rate(max_bytes_per_s);
+        }
     }
 
     /// Whether the next save in the background asks the disk to serve its requests when no other one wants it (`ioprio_set`), until a
@@ -258,8 +261,12 @@ impl Store {
         self.saves.compression = compression;
     }
 
-    fn cut(&mut self, place: &ImageLocation) -> Result<Cut, SaveError> {
+    /// Fixes the data as it is now, to be saved to `place`; without one to be kept nowhere, which takes all of it.
+    pub(super) fn cut(&mut self, place: Option<&ImageLocation>) -> Result<Cut, SaveError> {
         let start = Instant::now();
+        if self.temporary.is_some() {
+            return Err(SaveError::Busy);
+        }
         if self.restore_progress().is_some() {
             // A new image would give pages that were not checked fresh checksums, and take the place of the one that
             // tells that they are damaged.
@@ -273,9 +280,10 @@ impl Store {
         if let Some(budget_bytes) = self.saves.new_budget_bytes.take() {
             self.arena_mut().set_budget(budget_bytes).map_err(SaveError::Cut)?;
         }
-        let base = self.saves.deltas.plan(self.keyspace.arena_mut(), place).map_err(SaveError::Cut)?;
+        let planned = place.map(|place| self.saves.deltas.plan(self.keyspace.arena_mut(), place));
+        let base = planned.transpose().map_err(SaveError::Cut)?.flatten();
         // A chain that is to be kept for its damage is replaced, not added to.
-        let base = base.filter(|_| !self.saves.keeps_replaced(&place.path()));
+        let base = base.filter(|_| !place.is_some_and(|place| self.saves.keeps_replaced(&place.path())));
         // Fixed by the cut like everything else, so that image and log can't disagree.
         let (root, position) = (self.root(), self.log_position);
         root::set_log_position(self.keyspace.arena_mut(), root, position).map_err(SaveError::Root)?;
@@ -370,15 +378,16 @@ impl Store {
         self.hurry_save();
     }
 
-    /// Commands wait for the running save, if there is one: it gets the priorities back that it has stepped back from.
+    /// Commands wait for the running save, if there is one, or for the temporary image before it: it gets the priorities back that it has
+    /// stepped back from.
     pub fn hurry_save(&mut self) {
-        if self.saves.running.is_some() {
+        if self.saves.running.is_some() || self.temporary.is_some() {
             self.arena_mut().hurry_snapshot();
         }
     }
 
     /// Saves the data as it is now, and waits for it. A save in the background that was cancelled is waited for first, and
-    /// so is a restore in the background.
+    /// so is a restore in the background. A temporary image that is being written is given up.
     ///
     /// # Errors
     /// [`SaveError::Busy`] while a save in the background runs, [`SaveError::NotVerifiable`], and as [`Store::begin_save`]
@@ -389,6 +398,7 @@ impl Store {
             Some(_) => drop(self.join_save()),
             None => {}
         }
+        self.end_temporary_image();
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         match self.save_once(place) {
             // The image was removed or exchanged meanwhile: no reason for a client that waits for a save to do without.
@@ -401,7 +411,7 @@ impl Store {
     }
 
     fn save_once(&mut self, place: &ImageLocation) -> Result<SaveSummary, SaveError> {
-        let cut = self.cut(place)?;
+        let cut = self.cut(Some(place))?;
         let cut_ns = cut.cut_ns;
         let options = self.dump_options(place, cut.base.is_some());
         let result = cut.dump(place, &DumpProgress::new(), options);
