@@ -78,6 +78,24 @@ def first_commands_of_redis_insight(_):
     assert cli("type", "h") == "hash" and cli("ttl", "h") == "-1" and int(cli("memory", "usage", "h", "samples", "0")) > 0
 
 
+def data_as_a_file(_):
+    """Over TCP and over the Unix socket, to a file and to standard output."""
+    cli("flushall")
+    cli("debug", "populate", "1000")
+    for way in (["-p", str(SERVER.port)], ["-s", os.path.join(SERVER.dir, "socket")]):
+        done = subprocess.run(["redis-cli", *way, "--rdb", "-"], capture_output=True, timeout=60, check=True)
+        assert done.stdout.startswith(b"REDIS0010") and done.stdout.count(b"key:") == 1000, done.stdout[:100]
+        assert done.stderr.splitlines() == [
+            b"sending REPLCONF capa eof",
+            b"sending REPLCONF rdb-only 1",
+            b"SYNC sent to master, writing bytes of bulk transfer until EOF marker to '-'",
+            # The mark that ends it goes to standard output, too.
+            b"Transfer finished with success after %d bytes" % (len(done.stdout) - 40),
+        ], done.stderr
+    refused = subprocess.run(["redis-cli", "-p", str(SERVER.port), "--replica"], capture_output=True, timeout=60, check=False)
+    assert refused.returncode == 1 and b"SYNC with master failed: -ERR Quire has no replicas yet" in refused.stderr, refused
+
+
 def transaction_over_lines(_):
     cli("flushall")
     assert cli(stdin=b"multi\nset a 1\nincr a\nexec\n").split() == ["OK", "QUEUED", "QUEUED", "OK", "2"]
@@ -106,8 +124,8 @@ def benchmark_with_its_defaults(_):
 
 if __name__ == "__main__":
     OPTIONS = harness.arguments(__doc__)
-    with harness.scratch() as DIRECTORY, harness.Quire(OPTIONS.quire, DIRECTORY) as SERVER:
+    with harness.scratch() as DIRECTORY, harness.Quire(OPTIONS.quire, DIRECTORY, "--unixsocket", os.path.join(DIRECTORY, "socket")) as SERVER:
         SERVER.ready().close()
-        tests = [commands, resp3_mode, piped_input, scanning, hot_keys, transaction_over_lines, command_docs]
+        tests = [commands, resp3_mode, piped_input, scanning, hot_keys, data_as_a_file, transaction_over_lines, command_docs]
         tests += [first_commands_of_redis_insight, benchmark, benchmark_with_its_defaults]
         harness.run(tests, OPTIONS)

@@ -23,7 +23,7 @@ MEANT = {
     "arguments of command|getkeysandflags": "Redis does not tell them",
 }
 # Commands of replication, which Quire does not have (COMPAT.md).
-LACKING = {"failover", "psync", "replconf", "restore-asking", "sync"}
+LACKING = {"failover", "restore-asking"}
 
 
 def plain(tree):

@@ -288,6 +288,70 @@ def damaged_files_are_refused(options):
                 assert file.read() == content
 
 
+def redis_cli(server, *words):
+    done = subprocess.run(["redis-cli", "-p", str(server.port), *words], capture_output=True, timeout=250, check=False)
+    assert done.returncode == 0 and b"success" in done.stderr, done
+    return done.stderr.decode()
+
+
+def a_running_server_gives_its_data_to_redis_cli(options):
+    """`redis-cli --rdb` while other clients write: redis-server finds in the file what was there when it was asked for."""
+    with harness.scratch() as directory:
+        ours, theirs = (os.path.join(directory, name) for name in ("quire", "redis"))
+        for name in (ours, theirs):
+            os.mkdir(name)
+        with harness.Quire(options.quire, ours) as server:
+            connection = server.ready()
+            fill(connection, SEED)
+            connection.call("SELECT", 0)
+            connection.call("XADD", "stream", "1-1", "field", "value")
+            connection.call("XGROUP", "CREATE", "stream", "group", "0")
+            connection.call("XREADGROUP", "GROUP", "group", "consumer", "STREAMS", "stream", ">")
+            connection.call("FUNCTION", "LOAD", LIBRARIES[0])
+            wanted = contents(connection)
+            told = redis_cli(server, "--rdb", os.path.join(theirs, "dump.rdb"))
+            assert "until EOF marker" in told, told
+            with Redis(theirs) as redis:
+                other = loaded(redis)
+                assert_same(contents(other), wanted)
+                assert other.call("FUNCTION", "LIST") == connection.call("FUNCTION", "LIST")
+                other.close()
+            # Libraries alone, over the same file.
+            redis_cli(server, "--functions-rdb", os.path.join(theirs, "dump.rdb"))
+            with Redis(theirs) as redis:
+                other = loaded(redis)
+                assert other.call("DBSIZE") == 0 and libraries_of(other) == {LIBRARIES[0].encode(): [b"value:0"]}
+                other.close()
+            # And Quire reads what it gives.
+            os.remove(os.path.join(theirs, "dump.rdb"))
+            redis_cli(server, "--rdb", os.path.join(theirs, "dump.rdb"))
+            starts_with(options, theirs, wanted)
+            assert sorted(os.listdir(ours)) == [".dump.quire.lock", "test-server.log"], os.listdir(ours)
+            connection.close()
+    return f"{len(wanted)} keys"
+
+
+def a_replica_of_redis_is_told_that_there_is_no_replication(options):
+    with harness.scratch() as directory:
+        ours, theirs = (os.path.join(directory, name) for name in ("quire", "redis"))
+        for name in (ours, theirs):
+            os.mkdir(name)
+        with harness.Quire(options.quire, ours) as server, Redis(theirs) as redis:
+            connection, other = server.ready(), harness.Raw(redis.port)
+            connection.call("SET", "key", "value")
+            other.call("REPLICAOF", "127.0.0.1", server.port)
+            end = time.monotonic() + 60
+            while connection.info("commandstats").get("cmdstat_sync", "calls=0").startswith("calls=0"):
+                assert time.monotonic() < end, "it never asked"
+                time.sleep(0.02)
+            told = other.info("replication")
+            assert told["master_link_status"] == "down" and other.call("DBSIZE") == 0, told
+            assert connection.info("replication")["connected_slaves"] == "0"
+            other.call("REPLICAOF", "NO", "ONE")
+            for one in (connection, other):
+                one.close()
+
+
 def run_quire(options, *words):
     done = subprocess.run([options.quire, *words], capture_output=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -438,6 +502,8 @@ if __name__ == "__main__":
             damaged_files_are_refused,
             images_are_imported_and_exported,
             what_quire_made_itself_is_exported_while_it_runs,
+            a_running_server_gives_its_data_to_redis_cli,
+            a_replica_of_redis_is_told_that_there_is_no_replication,
             payloads_go_both_ways,
             replies_and_errors_are_those_of_redis,
             an_rdb_file_under_the_name_of_the_image_is_kept,

@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::awaited_keys::{AwaitedKeys, UnblockOutcome};
 use crate::migration::Migrations;
+use crate::transfer::Transfers;
 
 /// What a client waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,8 @@ pub enum BlockReason {
     Durability(Durability),
     /// That another server has replied about keys that are moved there (MIGRATE).
     Migration,
+    /// That it has the whole file that it is sent (SYNC); then its connection ends.
+    Transfer,
     /// That one of some keys has what its next request takes (BLPOP). The number is its place among those who wait for keys.
     Keys(u64),
 }
@@ -93,7 +96,7 @@ impl BlockedClient {
     /// Whether a command has run and waits with its reply, rather than requests that have not been run.
     pub const fn is_in_command(&self) -> bool {
         match self.on {
-            BlockReason::Durability(_) => true,
+            BlockReason::Durability(_) | BlockReason::Transfer => true,
             BlockReason::Pause
             | BlockReason::Output
             | BlockReason::Turn
@@ -113,6 +116,7 @@ impl BlockedClient {
             | BlockReason::Turn
             | BlockReason::LogBehind
             | BlockReason::Migration
+            | BlockReason::Transfer
             | BlockReason::Copy(_) => false,
         }
     }
@@ -126,6 +130,7 @@ impl BlockedClient {
             | BlockReason::Turn
             | BlockReason::LogBehind
             | BlockReason::Migration
+            | BlockReason::Transfer
             | BlockReason::Copy(_) => false,
         }
     }
@@ -139,6 +144,7 @@ impl BlockedClient {
             | BlockReason::LogBehind
             | BlockReason::Copy(_)
             | BlockReason::Migration
+            | BlockReason::Transfer
             | BlockReason::Durability(_)
             | BlockReason::Keys(_) => false,
         }
@@ -149,7 +155,7 @@ impl BlockedClient {
     pub const fn ends_with_input(&self) -> bool {
         match self.on {
             BlockReason::Durability(durability) => durability.replicas && self.deadline_ms.is_none(),
-            BlockReason::Keys(_) => true,
+            BlockReason::Keys(_) | BlockReason::Transfer => true,
             BlockReason::Pause
             | BlockReason::Output
             | BlockReason::Turn
@@ -171,6 +177,7 @@ impl BlockedClient {
             BlockReason::Copy(CopyWait::Turn) => (WakeEvent::CopyMayBegin, arrival),
             BlockReason::Copy(CopyWait::Key(_)) => (WakeEvent::KeyMayChange, arrival),
             BlockReason::Migration => (WakeEvent::MigrationEnds, arrival),
+            BlockReason::Transfer => (WakeEvent::TransferGoesOn, arrival),
             BlockReason::Keys(place) => (WakeEvent::KeyIsReady, place),
             BlockReason::Durability(Durability { local: false, .. }) => (WakeEvent::LogIsDurable, u64::MAX),
             BlockReason::Durability(Durability { replicas: true, .. }) => (WakeEvent::LogIsDurable, LAST_RECORD),
@@ -203,6 +210,8 @@ pub enum WakeEvent {
     LogIsDurable,
     /// What another server is told about keys has ended, for some client.
     MigrationEnds,
+    /// There is more of the files that clients are sent.
+    TransferGoesOn,
     /// A key has what a client waits for: told for each key, not for all who wait for keys.
     KeyIsReady,
 }
@@ -238,6 +247,8 @@ pub struct BlockedClients {
     pub keys: AwaitedKeys,
     /// What other servers are told for clients that wait for the end of it.
     pub migrations: Migrations,
+    /// The files that clients are sent.
+    pub transfers: Transfers,
 }
 
 impl BlockedClients {

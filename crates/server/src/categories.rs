@@ -30,7 +30,7 @@ pub const CATEGORIES: &[&str] = &[
 ];
 
 /// Commands of Redis that are not served. Rules of users may name them, so that users of Redis' files can be read.
-pub const ABSENT: &[&str] = &["failover", "psync", "replconf", "restore-asking", "sync"];
+pub const ABSENT: &[&str] = &["failover", "restore-asking"];
 
 /// The category of this name, which has no `@`, whatever the case of its letters.
 pub fn find(name: &[u8]) -> Option<&'static str> {

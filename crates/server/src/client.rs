@@ -4,7 +4,7 @@ use quire_store::DbId;
 
 use crate::acl::Login;
 use crate::args::{ArgRange, Args};
-use crate::blocked::BlockedClient;
+use crate::blocked::{BlockReason, BlockedClient};
 use crate::pubsub::{Subscriptions, TopicKind};
 use crate::resp::Protocol;
 use crate::tracking::ClientTracking;
@@ -89,6 +89,8 @@ pub enum ClientClass {
     Normal,
     /// It listens to channels.
     PubSub,
+    /// It is sent the data as a file (SYNC), as a replica would be first.
+    Replica,
 }
 
 /// When to close a client's connection.
@@ -131,7 +133,26 @@ pub struct Peer {
     pub since_ms: u64,
 }
 
-/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH, and by MONITOR.
+/// What SYNC is to send a client, as it has said by REPLCONF.
+#[derive(Clone, Copy, Debug)]
+pub struct RdbRequest {
+    /// A file and nothing after it: the client is no replica.
+    pub only_file: bool,
+    /// It knows the end of a file by a mark.
+    pub takes_end_mark: bool,
+    /// The file has keys.
+    pub keys: bool,
+    /// The file has libraries of functions.
+    pub functions: bool,
+}
+
+impl Default for RdbRequest {
+    fn default() -> Self {
+        Self { only_file: false, takes_end_mark: false, keys: true, functions: true }
+    }
+}
+
+/// What a client has asked for by CLIENT REPLY, NO-EVICT and NO-TOUCH, by MONITOR and by REPLCONF.
 #[derive(Default, Debug)]
 pub struct ClientOptions {
     /// Whether it wants replies.
@@ -142,6 +163,8 @@ pub struct ClientOptions {
     pub no_touch: bool,
     /// It is shown each command (MONITOR).
     pub monitors: bool,
+    /// What SYNC is to send it.
+    pub rdb: RdbRequest,
 }
 
 /// The keys that a client watches (WATCH), and those on which it waits.
@@ -264,9 +287,20 @@ impl Client {
         self.watch.awaited_bytes > 0
     }
 
+    /// Whether it is sent a file, and nothing else any more.
+    pub fn is_sent_file(&self) -> bool {
+        self.blocked.is_some_and(|blocked| blocked.on == BlockReason::Transfer)
+    }
+
     /// Which class of clients it is one of.
     pub fn class(&self) -> ClientClass {
-        if self.subscriptions.any() { ClientClass::PubSub } else { ClientClass::Normal }
+        if self.is_sent_file() {
+            ClientClass::Replica
+        } else if self.subscriptions.any() {
+            ClientClass::PubSub
+        } else {
+            ClientClass::Normal
+        }
     }
 
     /// The class whose limits hold for what it leaves unread: a client that monitors is sent what it did not ask for there and then, too.
@@ -284,6 +318,7 @@ impl Client {
         let mut flags = String::new();
         for (set, letter) in [
             (self.options.monitors, 'O'),
+            (self.is_sent_file(), 'S'),
             (self.subscriptions.any(), 'P'),
             (self.multi.is_some(), 'x'),
             (tracking.is_some(), 't'),

@@ -329,7 +329,8 @@ impl Clients {
             self.own.messages.push(message.clone());
             return Delivery::Delivered;
         };
-        if connection.client.closing != CloseState::No {
+        if connection.client.closing != CloseState::No || connection.client.is_sent_file() {
+            // Amid a file a message would be taken for a part of it.
             return Delivery::Gone;
         }
         // Replies that wait for the log, and what follows them, do not wait for the client.

@@ -17,9 +17,8 @@ pub fn compat_markdown() -> String {
          Quire speaks RESP2 and RESP3 and follows Redis {COMPATIBLE_VERSION}. It has {} commands with {} subcommands; \
          error texts, and the order in which arguments are checked, are those of that version. What the version has in \
          common with 7.0.15 is compared with it byte for byte (`tests/compat`). An error names an unknown command as text: bytes that \
-         are no UTF-8 are replaced. Commands of replication (SYNC, PSYNC, REPLCONF, FAILOVER, RESTORE-ASKING) and the times to live of \
-         hash fields of Redis 7.4 (HEXPIRE and its kin) are not there; `redis-cli --rdb` and `--functions-rdb` need the first, and \
-         `quire image export --rdb` does what they are for.\n",
+         are no UTF-8 are replaced. Commands of replication (FAILOVER, RESTORE-ASKING) and the times to live of hash fields of \
+         Redis 7.4 (HEXPIRE and its kin) are not there; SYNC and PSYNC serve `redis-cli --rdb` and `--functions-rdb`, and no replicas.\n",
         registry.tops().count(),
         registry.all().len() - registry.tops().count()
     );

@@ -267,6 +267,7 @@ fn checkpoint(source: &InfoSource<'_>, text: &mut InfoText) {
         value::choice_name(&server.config.checkpoint_compression, value::COMPRESSIONS),
     );
     text.field("checkpoint_last_compression_savings_bytes", figures.last_compression_savings_bytes);
+    text.field("rdb_transfers_in_progress", server.blocked.transfers.len());
 }
 
 /// Where images are saved, whatever directory a reader is in; empty in a clone that has no place for them.

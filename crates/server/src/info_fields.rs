@@ -84,6 +84,7 @@ pub const OWN: &[InfoField] = &[
     ),
     field(SAVES, "checkpoint_compression", "The setting of that name."),
     field(SAVES, "checkpoint_last_compression_savings_bytes", "Bytes by which compression made the last save smaller."),
+    field(SAVES, "rdb_transfers_in_progress", "Clients that are sent the data as a file, as `redis-cli --rdb` is."),
     field(
         SAVES,
         "restore_mode",

@@ -77,6 +77,8 @@ pub mod table;
 pub mod tls;
 pub mod tracked_keys;
 pub mod tracking;
+pub mod transfer;
+pub mod transfer_control;
 pub mod users;
 
 pub use compat::compat_markdown;

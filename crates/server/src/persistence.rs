@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quire_device::DiskDirectory;
+use quire_device::{CacheMode, DiskDirectory, IoEngine};
 use quire_store::{ImageLocation, RestoreStep, SaveError, SaveSummary, Store};
 
 use crate::cloning;
@@ -32,6 +32,18 @@ fn place(state: &ServerState) -> ImageLocation {
     }
 }
 
+/// Where what was written to [`place`] is read that is to be mapped: through the system's cache.
+fn place_to_map(state: &ServerState) -> ImageLocation {
+    match &state.hooks.image_directory {
+        Some(directory) => ImageLocation::within(Arc::clone(directory), &state.config.dbfilename),
+        None => {
+            let directory = DiskDirectory::new(&state.config.dir).pinned();
+            let directory = directory.with(CacheMode::Buffered, IoEngine::Threads);
+            ImageLocation::within(Arc::new(directory), &state.config.dbfilename)
+        }
+    }
+}
+
 /// Whether this server may save at all: a clone has no place for it unless it was told one, and never the original's.
 ///
 /// # Errors
@@ -43,9 +55,10 @@ pub fn may_save(state: &ServerState) -> Result<(), String> {
     state.saves.restored.clone_of.as_ref().map_or(Ok(()), |origin| origin.may_save(&state.config))
 }
 
-/// Whether a background save can begin now: no other one runs, and all that the data stands on was verified.
+/// Whether a background save can begin now: no other one runs, no temporary image is being written, and all that the data stands on was
+/// verified.
 pub fn may_begin(store: &Store, state: &ServerState) -> bool {
-    state.saves.running_since.is_none() && store.restore_progress().is_none()
+    state.saves.running_since.is_none() && !store.makes_temporary_image() && store.restore_progress().is_none()
 }
 
 /// Starts a background save.
@@ -78,6 +91,25 @@ fn begin_as(store: &mut Store, state: &mut ServerState, for_log: bool) -> Result
     let cut_us = store.save_stats().last_cut_ns / 1000;
     note_cut(state, cut_us);
     tracing::info!(cut_us, file = place.path(), "background save started");
+    Ok(())
+}
+
+/// Fixes the data as it is now, for a temporary image: one that is no save. [`may_begin`] has said that it can begin.
+///
+/// # Errors
+/// In words for the client.
+pub fn begin_temporary_image(store: &mut Store, state: &mut ServerState) -> Result<(), String> {
+    may_save(state).and_then(|()| keep_place(state))?;
+    let (place, reader) = (place(state), place_to_map(state));
+    store.set_idle_io(state.config.save_io_priority == SaveIoPriority::Idle);
+    store.begin_temporary_image(&place, &reader).map_err(|error| error.to_string())?;
+    let cut_us = store.save_stats().last_cut_ns / 1000;
+    note_cut(state, cut_us);
+    tracing::info!(
+        cut_us,
+        beside = place.path(),
+        "writing the data to a temporary image, for clients that have asked for a file"
+    );
     Ok(())
 }
 

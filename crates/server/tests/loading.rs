@@ -82,13 +82,14 @@ fn connections_that_come_while_the_data_is_loaded_go_on_when_it_is() {
     leave_data(dir.path());
     let server = Loading::start(dir.path(), &[]);
     let (mut first, mut listener, mut watcher) = (server.client(), server.client(), server.client());
-    for line in ["GET a", "PING", "SAVE", "BGSAVE", "SET a 9", "DBSIZE", "FLUSHALL", "BGREWRITEAOF"] {
+    for line in ["GET a", "PING", "SAVE", "BGSAVE", "SET a 9", "DBSIZE", "FLUSHALL", "BGREWRITEAOF", "SYNC"] {
         assert_eq!(first.text(line), LOADING, "{line}");
     }
     assert_eq!(first.text("GET"), "ERR wrong number of arguments for 'get' command");
     for (line, reply) in [("SELECT 3", "OK"), ("SELECT 0", "OK"), ("ECHO hi", "hi"), ("CLIENT SETNAME me", "OK")] {
         assert_eq!(first.text(line), reply, "{line}");
     }
+    assert_eq!(first.text("REPLCONF rdb-only 1"), "OK");
     first.call("HELLO 3");
     assert_eq!(first.text("CLIENT TRACKING ON"), "OK");
     listener.call("SUBSCRIBE news");

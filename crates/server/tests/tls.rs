@@ -157,6 +157,31 @@ fn long_requests_and_replies_pass_whole_and_in_order() {
 }
 
 #[test]
+fn a_file_that_a_client_is_sent_passes_whole_and_the_connection_ends_with_it() {
+    let certificates = Certificates::new();
+    certificates.sign("server");
+    let (server, port) = serve(&certificates, &[("tls-auth-clients", "no")]);
+    let mut plain = server.client();
+    for key in 0..5u8 {
+        // Bytes that do not compress.
+        let value: Vec<u8> = (0..3_000_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8 ^ key).collect();
+        plain.words(&[b"SET", &[key], &value]);
+    }
+    let mut client = connect(certificates.client_config(None), port);
+    client.write_all(b"REPLCONF capa eof rdb-only 1\r\nSYNC\r\n").unwrap();
+    client.flush().unwrap();
+    let mut all = Vec::new();
+    client.read_to_end(&mut all).unwrap();
+    let text = all.strip_prefix(b"+OK\r\n").unwrap();
+    let text = &text[text.iter().position(|byte| *byte == b'$').unwrap()..];
+    let (mark, file) = (&text[b"$EOF:".len()..][..40], &text[b"$EOF:\r\n".len() + 40..]);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("dump.rdb"), file.strip_suffix(mark).unwrap()).unwrap();
+    let loaded = start_in(dir.path(), &[]);
+    assert_eq!(loaded.client().text("DEBUG DIGEST"), plain.text("DEBUG DIGEST"));
+}
+
+#[test]
 fn requests_before_the_end_are_answered_before_the_connection_is_closed() {
     let certificates = Certificates::new();
     certificates.sign("server");

@@ -314,7 +314,7 @@ mod tests {
             "off nopass allkeys allchannels +@all -@dangerous",
             "on >one >two resetchannels +select|0 (%W~q &w +@all) (~* -@all +get)",
             "on skip-sanitize-payload",
-            "+psync +replconf +module|load -@admin +@all -slaveof",
+            "+failover +psync +module|load -@admin +@all -slaveof",
         ] {
             let mut acl = Acl::default();
             acl.put(user(&registry, rules));
@@ -454,7 +454,7 @@ mod tests {
             "(+get ~x)",
             "(%R~y &d -@all)",
             "clearselectors",
-            "+psync",
+            "+failover",
             "skip-sanitize-payload",
         ]);
         prop_oneof![

@@ -75,8 +75,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// The class of clients that a type names; `None` for the servers of a replication, of which there are none; an error if there is no
-/// such type.
+/// The class of clients that a type names; `None` for masters, of which there are none; an error if there is no such type.
 pub(super) fn class_of(name: &[u8]) -> Result<Option<ClientClass>, CmdError> {
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if is("normal") {
@@ -85,7 +84,10 @@ pub(super) fn class_of(name: &[u8]) -> Result<Option<ClientClass>, CmdError> {
     if is("pubsub") {
         return Ok(Some(ClientClass::PubSub));
     }
-    if is("master") || is("replica") || is("slave") {
+    if is("replica") || is("slave") {
+        return Ok(Some(ClientClass::Replica));
+    }
+    if is("master") {
         return Ok(None);
     }
     Err(CmdError::owned(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(name))))

@@ -33,6 +33,7 @@ pub mod persistence;
 pub mod pubsub;
 mod random_draw;
 mod range;
+pub mod replication;
 pub mod scan;
 pub mod scripts;
 pub mod server;

@@ -80,12 +80,12 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// The limits per class of clients. There are no replicas; their limit is kept for CONFIG GET.
+/// The limits per class of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutputLimits {
     /// Ordinary clients.
     pub normal: OutputLimit,
-    /// Replicas.
+    /// Clients that are sent the data as a file; replicas there are none.
     pub replica: OutputLimit,
     /// Subscribers.
     pub pubsub: OutputLimit,
@@ -97,6 +97,7 @@ impl OutputLimits {
         match class {
             ClientClass::Normal => self.normal,
             ClientClass::PubSub => self.pubsub,
+            ClientClass::Replica => self.replica,
         }
     }
 }

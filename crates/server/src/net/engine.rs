@@ -165,6 +165,9 @@ impl Engine {
                 if let Some(desk) = &self.worker.state.instance.metrics {
                     desk.answer(|| gather::all(&self.worker.store, &self.worker.state));
                 }
+                if !self.worker.state.blocked.transfers.is_empty() {
+                    self.announce(WakeEvent::TransferGoesOn);
+                }
                 if self.worker.state.blocked.migrations.have_ended() {
                     self.announce(WakeEvent::MigrationEnds);
                     let ServerState { blocked, clients, .. } = &mut self.worker.state;

@@ -73,6 +73,10 @@ impl Engine {
         if self.worker.state.write_waiting(&mut connection) {
             self.write_again.push(slot);
         }
+        if connection.client.is_sent_file() && self.worker.feed(&mut connection) {
+            // No event tells of a socket that goes on taking.
+            self.write_again.push(slot);
+        }
         if is_unread(connection.client.blocked)
             && connection.output.len() <= self.worker.held_output_bytes(&connection) / 2
         {
@@ -221,6 +225,7 @@ impl Engine {
             self.worker.state.blocked.leave(client.id, entry);
         }
         self.worker.state.blocked.keys.end(&mut self.worker.store, client.id);
+        self.worker.state.blocked.transfers.end(client.id);
         // Not only of a client that is entered as waiting: the socket may fail in the turn in which its copy begins.
         if let Err(error) = self.worker.store.cancel_copy(client.id) {
             tracing::error!(%error, "cannot free what a copy has taken");
@@ -280,6 +285,8 @@ fn closing_at_end(connection: &Connection) -> CloseState {
     match &connection.client.blocked {
         // Also while something else keeps it from being served.
         Some(_) if connection.client.waits_on_keys() => CloseState::AfterReply,
+        // It could take the rest, but none does: it is gone, as Redis has it.
+        Some(_) if connection.client.is_sent_file() => CloseState::Now,
         Some(blocked) if blocked.ends_with_input() => CloseState::AfterReply,
         Some(_) => CloseState::No,
         None if connection.at_end => CloseState::AfterReply,
@@ -318,6 +325,10 @@ pub(super) fn go_on(worker: &mut Worker, connection: &mut Connection) {
         | BlockReason::Migration
         | BlockReason::Keys(_) => true,
         BlockReason::Durability(_) => worker.answer_durability(&blocked, connection),
+        BlockReason::Transfer => {
+            worker.feed(connection);
+            false
+        }
     };
     if goes_on {
         connection.client.blocked = None;

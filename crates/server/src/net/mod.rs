@@ -3,6 +3,7 @@
 mod busy;
 mod engine;
 mod exchange;
+mod feed;
 mod listen;
 mod loading;
 mod server;

@@ -58,6 +58,7 @@ impl Engine {
             }
         }
         persistence::tick(&mut self.worker.store, &mut self.worker.state);
+        self.look_after_transfers();
         self.next_tick = now + self.tick_every();
     }
 
@@ -66,7 +67,7 @@ impl Engine {
         if self.worker.store.restore_progress().is_some() {
             return RESTORE_POLL;
         }
-        if state.saves.running_since.is_some() {
+        if state.saves.running_since.is_some() || self.worker.store.makes_temporary_image() {
             return SAVE_POLL;
         }
         let every = Duration::from_secs(1) / state.config.hz;

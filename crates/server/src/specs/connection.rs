@@ -88,7 +88,7 @@ static CLIENT: &[CommandSpec] = &[
         .group(CommandGroup::Connection, "2.4.0", O_N_CLIENTS)
         .summary("Closes connections.")
         .args(KILL)
-        .differs("Of the types `normal` and `pubsub` have clients; MAXAGE as in Redis 7.4."),
+        .differs("Of the types `master` has no clients, and `replica` those that are sent a file (SYNC); MAXAGE as in Redis 7.4."),
     CommandSpec::new("list", -2, clients::list)
         .flags(ADMIN | QUIET)
         .group(CommandGroup::Connection, "2.4.0", O_N_CLIENTS)

@@ -16,6 +16,7 @@ pub mod keys;
 pub mod lists;
 pub mod memory;
 pub mod pubsub;
+pub mod replication;
 pub mod scripts;
 pub mod server;
 pub mod sets;
@@ -51,6 +52,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     scripts::SPECS,
     functions::SPECS,
     server::SPECS,
+    replication::SPECS,
     acl::SPECS,
     cluster::SPECS,
 ];
