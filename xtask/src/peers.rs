@@ -80,6 +80,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "types_memory_geomean_vs_redis",
             "types_memory_worst_vs_redis",
             "eviction_hit_ratio_vs_redis",
+            "steps_longest_wait_ms",
+            "fragmentation_vs_redis",
+            "fragmentation_vs_redis_defrag",
         ],
     },
     Experiment {

@@ -36,6 +36,7 @@ const UNBOUNDED: &[Unbounded] = &[
         &["types_memory_"],
         "keys, elements and scores by themselves would be a bound, but what a server must know of each beside them is what is compared",
     ),
+    ("types", &["fragmentation_vs_redis_defrag"], "a peer that can't defragment has no bound either"),
     ("ccow", &["ccow_unneeded_ratio"], COPIES),
     ("snapshot", &["*_stall_ratio", "barrier_stall_ns"], CUT),
     ("forkers", &["redis_p999_gain"], PERCENTILE),

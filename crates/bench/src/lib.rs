@@ -150,6 +150,7 @@ mod tests {
             "bench dbio --memory 256 --data 0.83 --pools 1,4 --clients 1,32 --values random --json x --plot y",
             "bench zread --parts leases --file 64 --json x",
             "bench zread --quick --parts sizes,threads,mixed,video,web,neighbours,fio,nginx --plot y",
+            "bench types --parts steps,fragmentation --quick --valkey v --json x --plot y",
             "bench tables --from x",
             "bench picture --from x --out y",
             "bench redraw --from x --out y",

@@ -5,3 +5,4 @@
 pub mod beside_updates;
 pub mod closed_loop;
 pub mod open_loop;
+pub mod small_commands;

@@ -6,7 +6,7 @@
 mod footprint;
 mod incremental;
 mod latency;
-mod restart;
+pub(crate) mod restart;
 mod restore;
 mod save;
 mod sets;

@@ -18,26 +18,47 @@ const FEW_ELEMENTS: u64 = 100_000;
 /// Elements of a small value; a large one has a quarter of all.
 const SMALL: u64 = 16;
 
-/// A type: how an element is added.
-struct ElementType {
-    name: &'static str,
+/// A type: how an element is added, and read.
+pub struct ElementType {
+    /// Its name.
+    pub name: &'static str,
     /// The command that adds element `n` to the value at a key.
-    add: fn(key: &str, n: u64) -> Vec<String>,
+    pub add: fn(key: &str, n: u64) -> Vec<String>,
+    /// A command that reads an element of the value at the key `large`.
+    pub read: &'static str,
 }
 
 fn command(words: &[&str], last: &[String]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(last.iter().cloned()).collect()
 }
 
-const ELEMENT_TYPES: [ElementType; 5] = [
-    ElementType { name: "list", add: |key, n| command(&["RPUSH", key], &[format!("element:{n:08}")]) },
-    ElementType { name: "set", add: |key, n| command(&["SADD", key], &[format!("member:{n:08}")]) },
-    ElementType { name: "zset", add: |key, n| command(&["ZADD", key], &[n.to_string(), format!("member:{n:08}")]) },
+/// All types that have elements.
+pub const ELEMENT_TYPES: [ElementType; 5] = [
+    ElementType {
+        name: "list",
+        add: |key, n| command(&["RPUSH", key], &[format!("element:{n:08}")]),
+        read: "LINDEX large -1",
+    },
+    ElementType {
+        name: "set",
+        add: |key, n| command(&["SADD", key], &[format!("member:{n:08}")]),
+        read: "SISMEMBER large member:00000007",
+    },
+    ElementType {
+        name: "zset",
+        add: |key, n| command(&["ZADD", key], &[n.to_string(), format!("member:{n:08}")]),
+        read: "ZSCORE large member:00000007",
+    },
     ElementType {
         name: "hash",
         add: |key, n| command(&["HSET", key], &[format!("field:{n:08}"), format!("value:{n:08}")]),
+        read: "HGET large field:00000007",
     },
-    ElementType { name: "stream", add: |key, n| command(&["XADD", key, "*", "field"], &[format!("value:{n:08}")]) },
+    ElementType {
+        name: "stream",
+        add: |key, n| command(&["XADD", key, "*", "field"], &[format!("value:{n:08}")]),
+        read: "XREVRANGE large + - COUNT 1",
+    },
 ];
 
 /// Bytes an element of each program, ours first, by shape.

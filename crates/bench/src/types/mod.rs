@@ -1,20 +1,26 @@
-//! The experiment `types`: every type of value beside redis-server: requests a second, memory an element, and how often a cache that
-//! evicts still has what is asked for.
+//! The experiment `types`: every type of value beside redis-server: requests a second, memory an element, how often a cache that
+//! evicts still has what is asked for, how long a client waits beside work on large values, and what memory is lost to holes.
 //!
 //! Relies on the setup of the experiment `server`: one server is loaded at a time while the others idle, and rounds alternate.
 
 mod eviction;
+mod fragmentation;
 mod memory_costs;
 mod rates;
+mod step_figures;
+mod steps;
+
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
+use crate::chart::Chart;
 use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
 use crate::memory;
 use crate::report::{BetterDirection, Figure, Report};
 use crate::server::setup::{ExperimentSetup, PEER, SetupOptions};
 
-const PARTS: [&str; 3] = ["rates", "memory", "eviction"];
+const PARTS: [&str; 5] = ["rates", "memory", "eviction", "steps", "fragmentation"];
 
 /// The arguments of `quire bench types`.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,6 +32,9 @@ pub struct TypesArgs {
     parts: Vec<String>,
     #[command(flatten)]
     binary: BinaryArgs,
+    /// A Valkey binary to set beside the others; one that can defragment, which Debian's redis-server can't
+    #[arg(long, value_name = "FILE", env = "VALKEY_SERVER")]
+    valkey: Option<PathBuf>,
     /// First of the ports to use
     #[arg(long, default_value_t = 23_600)]
     port: u16,
@@ -38,6 +47,8 @@ pub struct TypesResults {
     rates: Option<rates::RateResults>,
     memory: Option<memory_costs::MemoryResults>,
     eviction: Option<eviction::EvictionResults>,
+    steps: Option<steps::StepResults>,
+    fragmentation: Option<fragmentation::FragmentationResults>,
 }
 
 impl Experiment for TypesArgs {
@@ -45,7 +56,8 @@ impl Experiment for TypesArgs {
 
     const NAME: &'static str = "types";
     const ABOUT: &'static str =
-        "every type of value beside redis-server: rates, memory an element, hits of a cache that evicts";
+        "every type of value beside redis-server: rates, memory, hits, waits beside long work, fragmentation";
+    const DRAWS: Option<&'static str> = Some("the longest waits beside work on large values");
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -55,7 +67,7 @@ impl Experiment for TypesArgs {
         let setup = ExperimentSetup::new(&SetupOptions {
             common: &self.common,
             binary: &self.binary,
-            valkey: None,
+            valkey: self.valkey.as_deref(),
             keys: 1000,
             value_bytes: 3,
             rate: 1000,
@@ -71,6 +83,8 @@ impl Experiment for TypesArgs {
             rates: wants("rates").then(|| rates::measure(&setup)).transpose()?,
             memory: wants("memory").then(|| memory_costs::measure(&setup)).transpose()?,
             eviction: wants("eviction").then(|| eviction::measure(&setup)).transpose()?,
+            steps: wants("steps").then(|| steps::measure(&setup, self.common.rounds(1, 1))).transpose()?,
+            fragmentation: wants("fragmentation").then(|| fragmentation::measure(&setup)).transpose()?,
         };
         setup.clear_line();
         Ok(results)
@@ -87,12 +101,25 @@ impl Experiment for TypesArgs {
         if let Some(found) = &results.eviction {
             eviction::figures(found, report);
         }
+        if let Some(found) = &results.steps {
+            step_figures::figures(found, report);
+        }
+        if let Some(found) = &results.fragmentation {
+            fragmentation::figures(found, report);
+        }
     }
 
     fn beyond_quick(&self) -> Vec<(&'static str, String)> {
         let reason =
             "servers get memory in steps of some MiB, beside which the elements of a quick run are little".to_owned();
-        vec![("types_memory_", reason)]
+        let small =
+            "values of a quick run are a hundredth as large: what takes one step there takes many here".to_owned();
+        let few = "what a process takes by itself counts beside so little data".to_owned();
+        vec![("types_memory_", reason), ("steps_", small), ("fragmentation_", few)]
+    }
+
+    fn plots(&self, results: &TypesResults) -> Vec<Chart> {
+        results.steps.as_ref().map(step_figures::charts).unwrap_or_default()
     }
 }
 
