@@ -2,11 +2,12 @@
 
 Each round restarts the server on what the round before left, checks the digest, then has four clients update keys
 while a save runs, and kills the server at a random instant. The digest is recorded in the same transaction as the cut,
-so that it describes the image and nothing else. Which image counts is not asked of the server: the file has a new
+so that it describes the image and nothing else; what a stream's groups have delivered, which no digest tells, is recorded with it. Which image counts is not asked of the server: the file has a new
 identity exactly when the rename of the new image has happened. With incremental saves the same holds of the newest delta. In every fourth
 round the kill falls into, or after, the full save that takes the place of a full chain.
 """
 
+import hashlib
 import os
 import random
 import subprocess
@@ -23,6 +24,11 @@ MOST_DELTAS = 3
 INCREMENTAL = ["--checkpoint-incremental", "yes", "--checkpoint-max-deltas", str(MOST_DELTAS)]
 # So many keys change between two incremental saves.
 CHANGED_KEYS = 200
+# Consumers of the stream's group, and so many of their pending entries are compared.
+CONSUMERS = 6
+COMPARED_PENDING = 300
+# What tells the data: all of it, and what the groups of the stream have delivered to whom.
+STATE = (["DEBUG", "DIGEST"], ["XINFO", "STREAM", "stream", "FULL", "COUNT", COMPARED_PENDING])
 # So many rounds more than asked for are tried to have a kill fall into a save.
 MORE_ROUNDS = 20
 
@@ -51,7 +57,7 @@ def load(port, keys, values):
         connection.send(b"".join(request(key, values.pick()) for key in range(first, first + count)))
         for _ in range(count):
             assert connection.reply() == "OK"
-    # A hash, a list, a set, a stream and a sorted set much larger than a page, and expiring keys that outlive the test.
+    # A hash, a list, a set, a stream and a sorted set much larger than a page, places, visitors, bits, and expiring keys that outlive the test.
     for first in range(0, 20_000, 1000):
         fields = [word for n in range(first, first + 1000) for word in (f"field-{n}", values.pick()[:20])]
         connection.call("HSET", "large", *fields)
@@ -61,29 +67,56 @@ def load(port, keys, values):
         for _ in range(1000):
             connection.reply()
         connection.call("ZADD", "ranks", *[word for n in range(first, first + 1000) for word in (n * 7919 % 10_007, f"member-{n}")])
+        connection.call("PFADD", "visitors", *fields[1::2])
+    for n in range(500):
+        connection.call("GEOADD", "places", n % 170, n % 83, f"place-{n}")
+    connection.call("SETBIT", "bits", 16 * 5000, 1)
+    connection.call("XGROUP", "CREATE", "stream", "group", 0)
     connection.call("SET", "expiring", "later", "EX", "100000")
     connection.close()
 
 
+def changes(dice, keys, values):
+    """A change of each other kind: fields, elements, members, scores, places, bits, entries, and what is pending."""
+    consumer = f"consumer-{dice.randrange(CONSUMERS)}"
+    delivered = [f"{dice.randrange(20_000)}-1" for _ in range(5)]
+    return [
+        ("DEL", "key:%012d" % dice.randrange(keys)),
+        ("HSET", "large", f"field-{dice.randrange(min(keys, 20_000))}", values.pick()[:30]),
+        ("LMOVE", "list", "list", *dice.choice([("LEFT", "RIGHT"), ("RIGHT", "LEFT")])),
+        ("LSET", "list", dice.randrange(10_000), values.pick()[:30]),
+        ("ZADD", "ranks", dice.randrange(10_000), f"member-{dice.randrange(30_000)}"),
+        ("ZREMRANGEBYRANK", "ranks", *[dice.randrange(10_000)] * 2),
+        ("ZRANGESTORE", "best", "ranks", 0, 9),
+        # A large one is new memory each time: were it stored in each batch, no delta would be small.
+        ("ZUNIONSTORE", "sums", 2, "best", "places" if dice.random() < 0.01 else "best", "WEIGHTS", 2, 1),
+        ("SADD", "set", f"member-{dice.randrange(CHANGED_KEYS)}"),
+        ("SREM", "set", f"member-{dice.randrange(CHANGED_KEYS)}"),
+        ("PFADD", "visitors", values.pick()[:8]),
+        ("GEOADD", "places", dice.randrange(180), dice.randrange(85), f"place-{dice.randrange(600)}"),
+        ("BITFIELD", "bits", "SET", "u16", f"#{dice.randrange(5000)}", dice.randrange(65_536), "INCRBY", "i7", dice.randrange(9000), 5),
+        ("XADD", "stream", "MAXLEN", "~", "20000", "*", "field", values.pick()[:30]),
+        ("XREADGROUP", "GROUP", "group", consumer, "COUNT", 3, "STREAMS", "stream", ">"),
+        ("XACK", "stream", "group", *delivered),
+        dice.choice([
+            ("XAUTOCLAIM", "stream", "group", consumer, 0, delivered[0], "COUNT", 3),
+            ("XCLAIM", "stream", "group", consumer, 0, *delivered, "RETRYCOUNT", 7),
+            ("XGROUP", "DELCONSUMER", "stream", "group", f"consumer-{CONSUMERS}"),
+            ("XREADGROUP", "GROUP", "group", f"consumer-{CONSUMERS}", "COUNT", 1, "NOACK", "STREAMS", "stream", ">"),
+        ]),
+    ]  # fmt: skip
+
+
 def update(port, keys, values, stop):
-    """Overwrites keys, sometimes with another length, deletes some and changes fields, elements, members, entries and scores, until killed."""
+    """Overwrites keys, sometimes with another length, and changes the other types, until killed."""
     try:
         connection = harness.Raw(port)
         dice = values.dice
         while not stop.is_set():
-            batch = []
-            for _ in range(BATCH - 9):
+            batch = [harness.Raw.encode(*words) for words in changes(dice, keys, values)]
+            while len(batch) < BATCH:
                 value = values.pick()
                 batch.append(request(dice.randrange(keys), value if dice.random() < 0.9 else value[: dice.randrange(len(value))]))
-            batch.append(harness.Raw.encode("DEL", "key:%012d" % dice.randrange(keys)))
-            batch.append(harness.Raw.encode("HSET", "large", f"field-{dice.randrange(min(keys, 20_000))}", values.pick()[:30]))
-            batch.append(harness.Raw.encode("LMOVE", "list", "list", *dice.choice([("LEFT", "RIGHT"), ("RIGHT", "LEFT")])))
-            batch.append(harness.Raw.encode("LSET", "list", dice.randrange(10_000), values.pick()[:30]))
-            batch.append(harness.Raw.encode("ZADD", "ranks", dice.randrange(10_000), f"member-{dice.randrange(30_000)}"))
-            batch.append(harness.Raw.encode("ZREMRANGEBYRANK", "ranks", *[dice.randrange(10_000)] * 2))
-            batch.append(harness.Raw.encode("SADD", "set", f"member-{dice.randrange(CHANGED_KEYS)}"))
-            batch.append(harness.Raw.encode("SREM", "set", f"member-{dice.randrange(CHANGED_KEYS)}"))
-            batch.append(harness.Raw.encode("XADD", "stream", "MAXLEN", "~", "20000", "*", "field", values.pick()[:30]))
             connection.send(b"".join(batch))
             for _ in range(BATCH):
                 connection.reply()
@@ -127,13 +160,26 @@ def wait_for_a_file(directory, path, before, limit_s=120):
         time.sleep(0.001)
 
 
+def told(digest, stream):
+    """What was told of the data, in short."""
+    digest = digest if isinstance(digest, str) else digest.decode()
+    return f"{digest} {hashlib.sha1(repr(stream).encode()).hexdigest()}"
+
+
 def cut_with_digest(connection):
     """Digest and cut in one transaction; returns the digest."""
-    for words in (["MULTI"], ["DEBUG", "DIGEST"], ["BGSAVE"]):
+    for words in (["MULTI"], *STATE, ["BGSAVE"]):
         connection.call(*words)
-    digest, started = connection.call("EXEC")
-    assert not isinstance(started, harness.ReplyError), started
-    return digest if isinstance(digest, str) else digest.decode()
+    *state, started = connection.call("EXEC")
+    assert not any(isinstance(answer, harness.ReplyError) for answer in [*state, started]), (state, started)
+    return told(*state)
+
+
+def digest_of(connection):
+    """The digest of what is there."""
+    # A digest of millions of keys takes minutes where other programs have the processors.
+    connection.sock.settimeout(900)
+    return told(*(connection.call(*words) for words in STATE))
 
 
 def time_of_a_save(connection):
@@ -154,7 +200,7 @@ def campaign(options, keys, incremental_share):
             load(server.port, keys, Values(options.value_bytes, options.seed))
             save_s = time_of_a_save(connection)
             path = harness.image_path(server)
-            expected = connection.digest()
+            expected = digest_of(connection)
             server.kill9()
         number = 0
         while number < options.rounds or number < options.rounds + MORE_ROUNDS and not outcome["save still running"]:
@@ -180,7 +226,7 @@ def campaign(options, keys, incremental_share):
 
 
 def check(connection, expected, when):
-    digest = connection.digest()
+    digest = digest_of(connection)
     assert digest == expected, f"{when}: digest {digest}, the image's is {expected}"
 
 

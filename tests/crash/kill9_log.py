@@ -27,6 +27,15 @@ KEPT_ELEMENTS = 700
 KEPT_ENTRIES = 400
 # Of each client's sorted set, those with the highest scores: enough for some leaves.
 KEPT_MEMBERS = 300
+# The first of these, as another sorted set has them.
+STORED_MEMBERS = 10
+# The numbers that each client's places and fields of bits go through.
+PLACES = 50
+BIT_FIELDS = 64
+# Of the entries that a client's group was given, those of every so many rounds stay pending, for so many rounds.
+PENDING_EVERY = 5
+PENDING_ROUNDS = 100
+AREA = ("FROMLONLAT", 10, 45, "BYRADIUS", 300, "km")
 
 
 def element(number):
@@ -36,6 +45,34 @@ def element(number):
 def member(number):
     """Members whose order is not that of their scores."""
     return b"%d:%d" % (number % 7, number)
+
+
+def place(number):
+    """Longitude, latitude and name."""
+    return f"{number * 7 % 180}.25", f"{number * 11 % 85}.5", f"place-{number % PLACES}"
+
+
+def acknowledged_in(number):
+    """The entries that are acknowledged in a round: the one before it, or an old one that was left pending."""
+    numbers = [max(number - PENDING_ROUNDS, 0)]
+    return [f"{at}-1" for at in numbers + [number - 1] * ((number - 1) % PENDING_EVERY != 0)]
+
+
+def pending_after(done):
+    """(entry, consumer, deliveries) of what is pending after a round."""
+    kept = [at for at in range(max(1, done - PENDING_ROUNDS + 1), done) if at % PENDING_EVERY == 0]
+    last = [(b"%d-1" % done, b"c%d" % (done % 3), 1)] if done else []
+    return [(b"%d-1" % at, b"claimer", 2) for at in kept] + last
+
+
+def bits_after(done):
+    """The fields that rounds have set, the last one counted on by each of them."""
+    if not done:
+        return None
+    fields = [0] * BIT_FIELDS + [done]
+    for number in range(max(1, done - BIT_FIELDS + 1), done + 1):
+        fields[number % BIT_FIELDS] = number
+    return b"".join(field.to_bytes(4, "big") for field in fields)
 
 
 class Writer(threading.Thread):
@@ -53,6 +90,9 @@ class Writer(threading.Thread):
 
     def run(self):
         try:
+            # An error says that it is there already.
+            self.connection.send(harness.Raw.encode("XGROUP", "CREATE", f"x:{self.index}", "group", 0, "MKSTREAM"))
+            self.connection.reply()
             while True:
                 self.play(self.number)
                 self.number += 1
@@ -60,6 +100,15 @@ class Writer(threading.Thread):
             pass  # The server was killed: that is the test.
         except Exception as error:
             self.wrong = error
+
+    def delivered(self, number):
+        """What a round does with the group of the stream: one entry is read, others are acknowledged or claimed."""
+        stream, before = f"x:{self.index}", number - 1
+        claims = before > 0 and before % PENDING_EVERY == 0
+        return [
+            ("XREADGROUP", "GROUP", "group", f"c{number % 3}", "COUNT", 1, "STREAMS", stream, ">"),
+            ("XACK", stream, "group", *acknowledged_in(number)),
+        ] + [("XCLAIM", stream, "group", "claimer", 0, f"{before}-1")] * claims
 
     def play(self, number):
         key, encode = self.index, harness.Raw.encode
@@ -83,6 +132,13 @@ class Writer(threading.Thread):
             ("SADD", f"s:{key}", number, member(number)),
             ("SREM", f"s:{key}", member(number - 1)),
             ("XADD", f"x:{key}", "MAXLEN", KEPT_ENTRIES, f"{number}-1", "field", element(number)),
+            *self.delivered(number),
+            ("ZRANGESTORE", f"y:{key}", f"z:{key}", 0, STORED_MEMBERS - 1),
+            ("ZUNIONSTORE", f"u:{key}", 2, f"y:{key}", f"y:{key}", "WEIGHTS", 1, 2),
+            ("PFADD", f"p:{key}", number),
+            ("GEOADD", f"g:{key}", *place(number)),
+            ("GEOSEARCHSTORE", f"n:{key}", f"g:{key}", *AREA),
+            ("BITFIELD", f"i:{key}", "SET", "u32", f"#{number % BIT_FIELDS}", number, "INCRBY", "u32", f"#{BIT_FIELDS}", 1),
             ("INCR", f"b:{key}"),
             ("EXEC",),
         ] + [("WAITAOF", 1, 0, 0)] * waits
@@ -90,8 +146,9 @@ class Writer(threading.Thread):
         self.connection.send(b"".join(encode(*each) for each in words))
         for each in words:
             answer = self.connection.reply()
-            if isinstance(answer, harness.ReplyError):
-                raise AssertionError(f"{each}: {answer}")
+            wrong = [part for part in (answer if each == ("EXEC",) else [answer]) if isinstance(part, harness.ReplyError)]
+            if wrong:
+                raise AssertionError(f"{each}: {wrong}")
         self.told.append((time.monotonic(), number))
         if self.always or waits:
             self.acknowledged = number
@@ -125,6 +182,7 @@ def compare(connection, index, least, sent, when):
     numbers = range(max(1, done - KEPT_ENTRIES + 1), done + 1)
     expected = [[b"%d-1" % number, [b"field", element(number)]] for number in numbers]
     assert kept == expected, f"half a stream: {state}: {kept}"
+    compare_groups_and_stores(connection, index, done, state)
     assert done <= found["l"] <= found["w"] <= done + 1 and found["w"] <= sent, f"out of order: {state}"
     # What the next round counts on.
     if found["w"] > done:
@@ -132,6 +190,31 @@ def compare(connection, index, least, sent, when):
     if found["l"] > done:
         connection.call("SET", f"l:{index}", "x" * done)
     return done + 1
+
+
+def compare_groups_and_stores(connection, index, done, state):
+    """What is pending, what was stored of other keys, and what only the same commands make again."""
+    found = connection.call("XPENDING", f"x:{index}", "group", "-", "+", 10 * PENDING_ROUNDS) if done else []
+    assert [(entry, consumer, count) for entry, consumer, _, count in found] == pending_after(done), f"half a group: {state}: {found}"
+    first = range(max(1, done - KEPT_MEMBERS + 1), done + 1)[:STORED_MEMBERS]
+    for name, times in [("y", 1), ("u", 3)]:
+        found = connection.call("ZRANGE", f"{name}:{index}", 0, -1, "WITHSCORES")
+        found = [(word, float(score)) for word, score in zip(found[::2], found[1::2])]
+        assert found == [(member(number), times * (number + 0.5)) for number in first], f"half a store: {state}: {found}"
+    assert connection.call("GET", f"i:{index}") == bits_after(done), f"other bits: {state}"
+    if done:
+        again = "again"
+        connection.call("PFADD", again, *range(1, done + 1))
+        assert connection.call("PFCOUNT", again) == connection.call("PFCOUNT", f"p:{index}"), f"other visitors: {state}"
+        connection.call("DEL", again)
+        for number in range(max(1, done - PLACES + 1), done + 1):
+            connection.call("GEOADD", again, *place(number))
+        ranges = [connection.call("ZRANGE", key, 0, -1, "WITHSCORES") for key in (again, f"g:{index}")]
+        assert ranges[0] == ranges[1], f"other places: {state}: {ranges}"
+        connection.call("GEOSEARCHSTORE", again, f"g:{index}", *AREA)
+        ranges = [connection.call("ZRANGE", key, 0, -1, "WITHSCORES") for key in (again, f"n:{index}")]
+        assert ranges[0] == ranges[1], f"other places near: {state}: {ranges}"
+        connection.call("DEL", again)
 
 
 def start(options, directory, fsync):

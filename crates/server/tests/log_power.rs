@@ -1,5 +1,5 @@
 //! The server on a disk whose power goes at any moment, image and log alike: what was acknowledged is there afterwards,
-//! transactions are whole, and nothing is there without what came before it.
+//! transactions over values of all types are whole, and nothing is there without what came before it.
 
 use quire_device::{MemoryDirectory, PowerCut};
 use quire_rng::SplitMix64;
@@ -9,6 +9,42 @@ use crate::common::{Client, Running, Value, eventually, request, start_within};
 const CLIENTS: usize = 3;
 const ROUNDS: u64 = 14;
 const VALUE_BYTES: usize = 30_000;
+
+/// Of each type what a round `N` of client `I` adds within its transaction, and what tells how many rounds have been.
+const TYPES: [(&str, &str); 11] = [
+    ("HSET hI N v", "HLEN hI"),
+    ("RPUSH lI N", "LLEN lI"),
+    ("SADD sI N", "SCARD sI"),
+    ("ZADD zI N mN", "ZCARD zI"),
+    ("GEOADD gI N N mN", "ZCARD gI"),
+    ("PFADD pI N", "PFCOUNT pI"),
+    ("BITFIELD iI INCRBY u32 0 1", "BITFIELD_RO iI GET u32 0"),
+    ("XADD xI N-1 f v", "XLEN xI"),
+    ("XREADGROUP GROUP g c STREAMS xI >", "XPENDING xI g"),
+    ("ZUNIONSTORE uI 2 zI gI", "ZCARD uI"),
+    ("COPY lI kI REPLACE", "LLEN kI"),
+];
+
+/// A line of the table for a client and a round; other words have no such letters.
+fn line_of(text: &str, index: usize, number: u64) -> String {
+    let put = |word: &str| match word {
+        "N" => number.to_string(),
+        "mN" | "N-1" => word.replace('N', &number.to_string()),
+        _ if word.len() == 2 && word.ends_with('I') => word.replace('I', &index.to_string()),
+        _ => word.to_owned(),
+    };
+    text.split(' ').map(put).collect::<Vec<_>>().join(" ")
+}
+
+/// The number that a reply is or begins with; none where there is no group yet.
+fn number_of(reply: &Value) -> u64 {
+    match reply {
+        Value::Int(number) => u64::try_from(*number).unwrap(),
+        Value::Array(items) => number_of(&items[0]),
+        Value::Error(_) => 0,
+        other => panic!("{other:?}"),
+    }
+}
 
 /// What clients know.
 #[derive(Clone, Default)]
@@ -33,7 +69,20 @@ fn counts(client: &mut Client, index: usize) -> Option<(u64, u64)> {
     let (set, first, second) = (number("w")?, number("a")?, number("b")?);
     assert_eq!(first, second, "half a transaction of client {index}");
     assert!(set == first || set == first + 1, "client {index} has {set} before {first}");
+    for (_, asks) in TYPES {
+        let found = number_of(&client.try_call(&line_of(asks, index, 0))?);
+        assert_eq!(found, first, "half a transaction of client {index}: {asks}");
+    }
     Some((set, first))
+}
+
+/// Whether a reply is an error, or has one among its parts.
+fn is_error(reply: &Value) -> bool {
+    match reply {
+        Value::Error(_) => true,
+        Value::Array(items) => items.iter().any(is_error),
+        _ => false,
+    }
 }
 
 /// One round of a client; true if it is acknowledged.
@@ -43,14 +92,14 @@ fn play_round(client: &mut Client, index: usize, number: u64, waits: bool) -> bo
         "MULTI".to_owned(),
         format!("INCR a{index}"),
         format!("SET v{index}:{} {}", number % 5, "x".repeat(VALUE_BYTES)),
-        format!("INCR b{index}"),
-        "EXEC".to_owned(),
     ];
+    lines.extend(TYPES.iter().map(|(adds, _)| line_of(adds, index, number)));
+    lines.extend([format!("INCR b{index}"), "EXEC".to_owned()]);
     if waits {
         lines.push("WAITAOF 1 0 0".to_owned());
     }
     client.try_send(lines.iter().flat_map(|line| request(line)).collect::<Vec<_>>())
-        && lines.iter().all(|_| client.try_reply().is_some_and(|reply| !matches!(reply, Value::Error(_))))
+        && lines.iter().all(|_| client.try_reply().is_some_and(|reply| !is_error(&reply)))
 }
 
 /// Writes until the rounds are over or the power is gone.
@@ -62,6 +111,10 @@ fn play(server: &Running, known: &mut Known, waits: bool, rng: &mut SplitMix64) 
             return;
         }
         known.sent[index] = known.sent[index].max(done);
+        // An error says that the group is there.
+        if client.try_call(&format!("XGROUP CREATE x{index} g 0 MKSTREAM")).is_none() {
+            return;
+        }
     }
     for _ in 0..ROUNDS {
         for (index, client) in clients.iter_mut().enumerate() {
