@@ -16,6 +16,7 @@ pub mod mdc;
 pub mod mutate;
 pub mod rdb;
 pub mod resp;
+pub mod restored;
 pub mod rules;
 pub mod smoke;
 pub mod users;
@@ -49,4 +50,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "mdc_reader", run: mdc::run, seeds: mdc::seeds, inputs: 2_000 },
     Target { name: "acl_file", run: users::run, seeds: users::seeds, inputs: 10_000 },
     Target { name: "rdb_reader", run: rdb::run, seeds: rdb::seeds, inputs: 3_000 },
+    Target { name: "restored_values", run: restored::run, seeds: restored::seeds, inputs: 1_000 },
 ];

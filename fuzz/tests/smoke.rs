@@ -89,3 +89,8 @@ fn every_target_has_its_entry_for_a_fuzzing_engine() {
 fn files_and_payloads_of_redis_are_refused_or_give_sound_data() {
     short_run("rdb_reader");
 }
+
+#[test]
+fn restored_values_are_refused_or_sound_under_every_command() {
+    short_run("restored_values");
+}
