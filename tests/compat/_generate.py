@@ -1,9 +1,11 @@
 """Random commands of all families, from a seeded generator.
 
 A step is (connection, requests, brief): the requests are sent in one write, so that pipelines are tried too; `brief` says
-that a key may expire a moment later, so that both sides must be given that moment.
+that a key may expire a moment later, so that both sides must be given that moment. A word that begins as DUMPED stands for the payload
+which one of the sides dumps of a key.
 
-Numbers between a hundred thousand and 2^32 are avoided: as offsets they would make strings of half a gigabyte.
+Numbers at which 32 or 64 bits end come where they are counts, places and values. As offsets of bits they would make strings of half a
+gigabyte, and as negative counts of what is drawn replies of as many parts.
 """
 
 DATABASES = (0, 1, 2)
@@ -31,20 +33,66 @@ ODD_INTEGERS = [
     b"", b"abc", b"1.5", b" 1", b"1 ", b"+1", b"01", b"-0", b"0x10", b"1e3", b"9223372036854775807", b"-9223372036854775808",
     b"9223372036854775808", b"-9223372036854775809", b"4611686018427387904", b"99999999999999999999999",
 ]  # fmt: skip
+# The ends of 31, 32, 53 and 64 bits, some of them below and above; the first ones would make large strings as offsets of bits.
+EDGES = [b"%d" % (2**bits + above) for bits in (31, 32) for above in (-1, 0)]
+EDGES += [b"%d" % number for number in (-(2**31), -(2**31) - 1, -(2**32), 2**53 - 1, 2**53 + 1, -(2**63) + 1, 2**64 - 1, 2**64)]
+ODD_INTEGERS += EDGES
+# As offsets or counts these would make much of something.
+LARGE_OFFSETS = EDGES[:4]
+ENDLESS = [edge for edge in EDGES if edge.startswith(b"-")]
+DRAWS = {b"SRANDMEMBER", b"HRANDFIELD", b"ZRANDMEMBER"}
+# What a payload of a key in database 0 stands for: the side that dumps it (0: Quire, 1: Redis), whether a bit of it is wrong, the key.
+DUMPED = b"\x00payload of "
+# Scripts that call what they are given, and functions that do.
+CALLS = [b"return redis.call(unpack(ARGV))", b"return redis.pcall(unpack(ARGV))"]
+FUNCTIONS = [b"call%d" % n for n in range(3)]
+LIBRARIES = [
+    b"#!lua name=lib%d\nredis.register_function('call%d', function(keys, args) return redis.%s(unpack(args)) end)" % (n, n, how)
+    for n, how in enumerate([b"call", b"pcall", b"call"])
+]
+# Scripts of one key and one argument: conversions to and from Lua.
+SCRIPTS = [
+    b"return tonumber(ARGV[1])", b"return ARGV", b"return {KEYS[1], ARGV[1], true, false, 3.99, {ok = 'fine'}}", b"return {1, nil, 3}",
+    b"return redis.status_reply('fine')", b"return redis.error_reply(KEYS[1])", b"return {err = 'MY error'}", b"return redis.sha1hex(ARGV[1])",
+    b"return tostring(tonumber(ARGV[1]))", b"return redis.call('INCRBY', KEYS[1], ARGV[1])", b"return redis.pcall('HINCRBY', KEYS[1], 'n', ARGV[1])",
+    b"local t = {} for i = 1, 3 do t[i] = redis.call('INCRBYFLOAT', KEYS[1], ARGV[1]) end return t", b"return bit.tohex(tonumber(ARGV[1]) or 0)",
+    b"return #redis.call('KEYS', '*') > 0", b"return redis.call('TYPE', KEYS[1])", b"error(ARGV[1])", b"return redis.call()", b"return nosuch", b"return (",
+    b"return type(redis.call('GET', KEYS[1]))", b"redis.setresp(3) return redis.call('HGETALL', KEYS[1])", b"#!lua flags=no-writes\nreturn redis.call('DEL', KEYS[1])",
+]  # fmt: skip
+USERS = [b"u%d" % n for n in range(3)]
+RULES = [
+    b"on", b"off", b"nopass", b"resetpass", b">pw", b"<pw", b"allkeys", b"resetkeys", b"~s*", b"~*", b"%R~h*", b"%W~l*", b"%RW~z*", b"%X~a", b"allchannels", b"resetchannels",
+    b"&news*", b"+@all", b"-@all", b"+@read", b"-@write", b"+get", b"-get", b"+set", b"+config|get", b"-config|set", b"+client|id", b"nocommands", b"allcommands", b"reset",
+    b"(+get ~s*)", b"clearselectors", b"+nosuch", b"+@nosuch", b"junk",
+]  # fmt: skip
+# Directives with the same values on both sides.
+DIRECTIVES = [
+    b"hash-max-listpack-value", b"zset-max-listpack-entries", b"zset-max-ziplist-value", b"set-max-intset-entries", b"list-max-listpack-size", b"stream-node-max-entries",
+    b"stream-node-max-bytes", b"hll-sparse-max-bytes", b"maxmemory", b"maxmemory-policy", b"databases", b"timeout", b"tcp-keepalive", b"notify-keyspace-events", b"no-such-directive",
+]  # fmt: skip
 FLOATS = [b"0.1", b"-0.1", b"3.0", b"10.5", b"1e3", b"5e-3", b"1.23456789012345678", b"-2.5e10", b".5", b"5.", b"+1.5"]
 ODD_FLOATS = [b"nan", b"inf", b"-inf", b"infinity", b"1e400", b"1e5000", b"1e-400", b" 1.5", b"1.5 ", b"1,5", b"", b"abc", b"1e", b"--1"]
 TIMED = {b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"}
-SCORES = [b"0", b"1", b"-1", b"2.5", b"3", b"0.1", b"1e3", b"-2.5e10", b"1e300", b"inf", b"-inf", b"+inf", b"1.7976931348623157e308", b"1e-5", b"0x10"]
+SCORES = [b"0", b"1", b"-1", b"2.5", b"3", b"0.1", b"1e3", b"-2.5e10", b"1e300", b"inf", b"-inf", b"+inf", b"1.7976931348623157e308", b"1e-5", b"0x10", b"2147483648", b"9007199254740993", b"9223372036854775807", b"-9223372036854775808"]
 ODD_SCORES = [b"nan", b"", b"abc", b"1,5", b" 1", b"1 ", b"1e400", b"1e-400", b"--1", b"(1"]
 PATTERNS = [b"*", b"s*", b"h?", b"s[0-3]", b"[^s]*", b"s\\1", b"", b"*0", b"none", b"f[1-", b"**", b"f1*"]
 
 
+def called(words):
+    """The command that a script or function calls which calls what it is given."""
+    name = words[0].upper() if words else b""
+    is_script = name in (b"EVAL", b"EVAL_RO") and words[1:2] and words[1] in CALLS
+    is_function = name in (b"FCALL", b"FCALL_RO") and words[1:2] and words[1] in FUNCTIONS
+    return words[3:] if (is_script or is_function) and words[2:3] == [b"0"] else None
+
+
 def consumers_of(words):
     """Commands that make the consumers which a command asks for: it makes them itself from 7.2 on, and in older versions only if there is something to read."""
+    words = called(words) or words
     name = words[0].upper() if words else b""
     if name in (b"XCLAIM", b"XAUTOCLAIM"):
         return [[b"XGROUP", b"CREATECONSUMER", *words[1:4]]]
-    if name == b"XREADGROUP":
+    if name == b"XREADGROUP" and b"STREAMS" in words:
         streams = words[words.index(b"STREAMS") + 1 :]
         return [[b"XGROUP", b"CREATECONSUMER", key, *words[2:4]] for key in streams[: len(streams) // 2]]
     return []
@@ -58,6 +106,7 @@ class Generator:
         families = [
             (30, self.string), (12, self.counter), (9, self.part), (10, self.bits), (24, self.hash), (20, self.set), (24, self.list), (30, self.zset), (40, self.stream), (10, self.generic),
             (7, self.hyperloglog), (12, self.geo), (6, self.bitfield), (6, self.sort), (10, self.expire), (7, self.database), (7, self.transaction), (4, self.server), (2, self.lcs),
+            (10, self.payload), (8, self.script), (6, self.client), (6, self.user),
         ]  # fmt: skip
         self.weights = [weight for weight, _ in families]
         self.makers = [maker for _, maker in families]
@@ -78,31 +127,46 @@ class Generator:
     def command(self):
         maker = self.random.choices(self.makers, self.weights)[0]
         words = maker()
-        # With other words SPOP draws, and the sets of the two sides part; SORT takes members of sets as they come; ZRANK takes a word more from 7.2 on, which matters to MULTI.
-        # A word more or less makes an ID by the clock of XADD's. What asks for a consumer makes it from 7.2 on, and XSETID takes no ID below one that was deleted.
-        whole = (b"SPOP", b"ZRANK", b"ZREVRANK", b"SORT", b"SORT_RO", b"XADD", b"XSETID", b"XREADGROUP", b"XCLAIM", b"XAUTOCLAIM")
-        if words[0] not in whole and self.chance(0.03):
+        if self.chance(0.03):
             words = self.mangled(words)
         if words[:1] and words[0].startswith(b"Z"):
             # In Quire no score is -0.
             words = [b"0" if word == b"-0" else word for word in words]
         if self.chance(0.2):
             words = [self.any_case(words[0]), *words[1:]]
+        if self.chance(0.04) and not self.brief and words[0].upper() not in (b"SCAN", b"HSCAN", b"SSCAN", b"ZSCAN"):
+            # A scan can't be followed there, and a key that expires soon is looked for at the place of its command's key.
+            words = self.within_script(words)
         return words
+
+    def within_script(self, words):
+        kind = self.random.randrange(4)
+        if kind < 2:
+            return [b"EVAL", self.pick(CALLS), b"0", *words]
+        return [b"EVAL_RO", self.pick(CALLS), b"0", *words] if kind == 2 else [self.pick([b"FCALL", b"FCALL_RO"]), self.pick(FUNCTIONS), b"0", *words]
 
     def any_case(self, word):
         return bytes(self.random.choice([word[at : at + 1].lower(), word[at : at + 1].upper()])[0] for at in range(len(word)))
 
     def mangled(self, words):
         """A word too many, too few or another; nothing that could make a slow or endless command."""
+        name = words[0]
+        # Words of these mean other things in 7.2: ZRANK takes one more, which matters to MULTI, and XSETID takes no ID below one that was deleted.
+        if name in (b"ZRANK", b"ZREVRANK", b"XSETID"):
+            return words
+        if name in (b"SORT", b"SORT_RO"):
+            # Members of sets come as they come with other patterns and limits, so only what is no command follows.
+            return [*words, *self.pick([[b"junk"], [b"LIMIT"], [b"LIMIT", b"0"], [b"BY"], [b"GET"], [b"STORE"], [b"LIMIT", b"x", b"1"]])]
         at = self.random.randrange(1, len(words) + 1)
-        # A small number in the place of a time would let the key expire at a moment that no step waits for.
-        small = [] if words[0] in TIMED else INTEGERS
+        # A small number in the place of a time would let the key expire at a moment that no step waits for; SPOP would draw as many.
+        small = [] if name in TIMED or name == b"SPOP" else INTEGERS
         junk = self.pick([*ODD_INTEGERS, *small, b"NX", b"GET", b"junk", b"PERSIST", b"EX"])
+        if name in (b"SETBIT", b"BITFIELD") and junk in [*LARGE_OFFSETS, *ENDLESS, b"-9223372036854775808"] or name in DRAWS and junk in ENDLESS:
+            junk = b"junk"
         kind = self.random.randrange(3)
         if kind == 0:
             return [*words[:at], junk, *words[at:]]
-        if kind == 1 and len(words) > 1:
+        if kind == 1 and len(words) > 1 and name != b"SPOP":
             return words[:-1]
         return [*words[:at], junk, *words[at + 1 :]]
 
@@ -125,6 +189,10 @@ class Generator:
 
     def index(self):
         return b"%d" % self.random.randint(-30, 30) if self.chance(0.85) else self.integer()
+
+    def drawn_count(self):
+        count = self.index()
+        return b"-7" if count in ENDLESS else count
 
     def value(self):
         kind = self.random.randrange(10)
@@ -228,7 +296,8 @@ class Generator:
 
     def bitfield(self):
         words = [self.pick([b"BITFIELD", b"BITFIELD", b"BITFIELD", b"BITFIELD_RO"]), self.key()]
-        value = lambda: self.integer() if self.chance(0.6) else b"%d" % self.random.randint(-(2**63), 2**63 - 1)
+        # A value too far below the least one makes the largest of it in Redis.
+        value = lambda: self.pick([self.integer(), b"%d" % self.random.randint(-(2**62), 2**63 - 1)]).replace(b"-92233720368547758", b"-46116860184273879")
         for _ in range(self.random.randrange(5)):
             if self.chance(0.3):
                 words += [b"OVERFLOW", self.pick([b"WRAP", b"SAT", b"FAIL", b"sat", b"NONE"] if self.chance(0.2) else [b"SAT", b"FAIL"])]
@@ -311,7 +380,7 @@ class Generator:
         if self.chance(0.3):
             words.append(self.pick([b"ASC", b"DESC", b"desc"]))
         if self.chance(0.3) and b"nosort" not in by:
-            words += [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3"]), self.pick([b"0", b"2", b"-1", b"100", b"x"])]
+            words += [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3", *EDGES]), self.pick([b"0", b"2", b"-1", b"100", b"x", *EDGES])]
         for _ in range(self.pick([0, 0, 0, 1, 2])):
             words += [b"GET", self.pick([b"#", b"s*", b"h*->f1", b"h*->f2", b"none"])]
         # Weights that are numbers are refused for no reason of theirs at times, by Redis.
@@ -349,7 +418,7 @@ class Generator:
             by = self.pick(FLOATS) if self.chance(0.7) else self.pick(ODD_FLOATS)
             return [b"HINCRBYFLOAT", key, self.field(), by]
         if kind == 15:
-            count = self.pick([[], [self.index()], [self.index(), b"WITHVALUES"], [b"100", b"WITHVALUES"], [b"0"]])
+            count = self.pick([[], [self.drawn_count()], [self.drawn_count(), b"WITHVALUES"], [b"100", b"WITHVALUES"], [b"0"]])
             return [b"HRANDFIELD", key, *count]
         if kind == 16:
             return self.scanned([b"HSCAN", key])
@@ -374,9 +443,9 @@ class Generator:
             return [b"SMOVE", key, self.key(SETS), self.pick(MEMBERS)]
         if kind == 10:
             # What is drawn must be the same on both sides: everything.
-            return [b"SPOP", key, self.pick([b"1000", b"1000", b"0", b"-1", b"x"])]
+            return [b"SPOP", key, self.pick([b"1000", b"1000", b"0", b"-1", b"x", b"2147483648", b"9223372036854775807"])]
         if kind == 11:
-            return [b"SRANDMEMBER", key, *self.pick([[], [self.index()], [b"100"], [b"0"]])]
+            return [b"SRANDMEMBER", key, *self.pick([[], [self.drawn_count()], [b"100"], [b"0"]])]
         if kind == 12:
             return self.scanned([b"SSCAN", key])
         if kind < 15:
@@ -417,7 +486,7 @@ class Generator:
         if kind < 18:
             return [b"LINSERT", key, self.pick([b"BEFORE", b"AFTER", b"AFTER", b"junk"] if self.chance(0.1) else [b"BEFORE", b"AFTER"]), self.pick(MEMBERS), element()]
         if kind == 18:
-            return [b"LREM", key, self.pick([b"0", b"1", b"-1", b"2", b"-2", b"x"]), self.pick(MEMBERS)]
+            return [b"LREM", key, self.pick([b"0", b"1", b"-1", b"2", b"-2", b"x", *EDGES]), self.pick(MEMBERS)]
         if kind == 19:
             return [b"LTRIM", key, self.pick([b"0", b"1", b"-100"]), self.pick([b"-1", b"-2", b"100", b"20"])]
         if kind == 20:
@@ -445,7 +514,7 @@ class Generator:
         return self.pick([b"-", b"+", b"", b"m", b"[", b"("] if self.chance(0.3) else [b"[", b"("]) + (self.pick(MEMBERS) if self.chance(0.9) else b"")
 
     def limit(self):
-        return self.pick([[], [], [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3"]), self.pick([b"0", b"2", b"-1", b"100"])], [b"LIMIT", b"1"]])
+        return self.pick([[], [], [b"LIMIT", self.pick([b"0", b"1", b"-1", b"3"]), self.pick([b"0", b"2", b"-1", b"100"])], [b"LIMIT", self.integer(), self.integer()], [b"LIMIT", b"1"]])
 
     def with_scores(self):
         return [b"WITHSCORES"] if self.chance(0.5) else []
@@ -478,7 +547,7 @@ class Generator:
             words = [b"ZMPOP", self.pick([b"2", b"2", b"2", b"1", b"0", b"x", b"9"]), key, self.key(ZSETS), self.pick([b"MIN", b"MAX", b"max"])]
             return words + self.pick([[], [b"COUNT", b"3"], [b"COUNT", b"0"], [b"COUNT"], [b"COUNT", b"x"]])
         if kind == 14:
-            return [b"ZRANDMEMBER", key, *self.pick([[], [self.index()], [self.index(), b"WITHSCORES"], [b"1000", b"WITHSCORES"], [b"0"]])]
+            return [b"ZRANDMEMBER", key, *self.pick([[], [self.drawn_count()], [self.drawn_count(), b"WITHSCORES"], [b"1000", b"WITHSCORES"], [b"0"]])]
         if kind == 15:
             return self.scanned([b"ZSCAN", key])
         if kind == 16:
@@ -657,6 +726,55 @@ class Generator:
             return [b"SWAPDB", number, self.pick([b"0", b"1", b"2", b"99", b"x"])]
         flush = self.pick([b"FLUSHDB", b"FLUSHDB", b"FLUSHALL"])
         return [flush, *self.pick([[], [b"ASYNC"], [b"SYNC"], [b"NOW"]])] if self.chance(0.5) else [b"DBSIZE"]
+
+    def payload(self):
+        """DUMP, and RESTORE of what one of the sides dumps."""
+        key, kind = self.key(KEYS), self.random.randrange(8)
+        if kind == 0:
+            return [b"DUMP", key]
+        payload = b"%s%d%d%s" % (DUMPED, self.random.randrange(2), self.chance(0.05), key)
+        if kind == 1:
+            payload = self.pick([payload, b"", b"junk", self.value()])
+        time = b"0" if self.chance(0.8) else self.pick([b"100000000", b"4294967296", b"-1", b"x"])
+        options = self.pick([[], [b"REPLACE"], [b"REPLACE"], [b"replace"], [b"REPLACE", b"IDLETIME", b"10"], [b"FREQ", b"3", b"REPLACE"], [b"IDLETIME", b"-1"], [b"FREQ", b"256"], [b"junk"]])
+        return [b"RESTORE", self.key(KEYS), time, payload, *options]
+
+    def script(self):
+        kind = self.random.randrange(12)
+        if kind < 6:
+            argument = self.pick([self.integer(), self.pick(FLOATS), self.pick(ODD_FLOATS), self.value()])
+            return [self.pick([b"EVAL", b"EVAL", b"EVAL_RO"]), self.pick(SCRIPTS), b"1" if self.chance(0.95) else self.integer(), self.key(KEYS), argument]
+        if kind < 9:
+            return [b"FUNCTION", b"LOAD", *self.pick([[], [b"REPLACE"], [b"REPLACE"], [b"junk"]]), self.pick(LIBRARIES)]
+        return self.pick([
+            [b"FUNCTION", b"DELETE", b"lib%d" % self.random.randrange(4)], [b"FUNCTION", b"LIST", b"LIBRARYNAME", b"lib%d" % self.random.randrange(3), *self.pick([[], [b"WITHCODE"], [b"junk"]])],
+            [b"FUNCTION", b"FLUSH", *self.pick([[], [b"SYNC"], [b"ASYNC"], [b"junk"]])], [b"FUNCTION", b"STATS"], [b"FUNCTION", b"KILL"], [b"FUNCTION", b"NOSUCH"], [b"FUNCTION", b"RESTORE", b"junk"],
+            [b"SCRIPT", b"LOAD", self.pick(SCRIPTS)], [b"SCRIPT", b"EXISTS", b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db", b"x"], [b"SCRIPT", b"KILL"], [b"SCRIPT", b"FLUSH", *self.pick([[], [b"junk"]])],
+            [b"EVALSHA", b"0" * 40, b"0"], [b"FCALL", b"none", b"0"], [b"FCALL", self.pick(FUNCTIONS), self.pick([b"x", b"-1", b"5", b"0"])],
+        ])  # fmt: skip
+
+    def client(self):
+        number = self.pick([b"0", b"-1", b"999999999", b"x", *EDGES])
+        return self.pick([
+            [b"CLIENT", b"GETNAME"], [b"CLIENT", b"SETNAME", self.pick([b"name", b"a b", b"", b"x\n"])], [b"CLIENT", b"NO-EVICT", self.pick([b"on", b"off", b"x"])], [b"CLIENT", b"GETREDIR"],
+            [b"CLIENT", b"UNBLOCK", number, *self.pick([[], [b"TIMEOUT"], [b"ERROR"], [b"x"]])], [b"CLIENT", b"TRACKINGINFO"], [b"CLIENT", b"CACHING", self.pick([b"yes", b"no", b"x"])],
+            [b"CLIENT", b"KILL", b"ID", number], [b"CLIENT", b"KILL", b"1.2.3.4:5"], [b"CLIENT", b"KILL", b"TYPE", b"x"], [b"CLIENT", b"KILL", b"USER", b"nobody"], [b"CLIENT", b"KILL", b"x", b"y", b"z"],
+            [b"CLIENT", b"LIST", b"TYPE", b"x"], [b"CLIENT", b"LIST", b"ID", b"x"], [b"CLIENT", b"LIST", b"x"], [b"CLIENT", b"UNPAUSE"], [b"CLIENT", b"PAUSE", self.pick([b"x", b"-1"])], [b"CLIENT", b"PAUSE", b"0", b"x"],
+            [b"CLIENT", b"TRACKING", b"x"], [b"CLIENT", b"TRACKING", b"on", b"x"], [b"CLIENT", b"TRACKING", b"off"], [b"CLIENT", b"REPLY", b"x"], [b"CLIENT"],
+            [b"CONFIG", b"GET", *(self.pick(DIRECTIVES) for _ in range(self.random.randrange(1, 4)))], [b"CONFIG", b"GET"], [b"CONFIG", b"RESETSTAT"], [b"CONFIG", b"NOSUCH"],
+            [b"CONFIG", b"SET", b"no-such-directive", b"1"], [b"CONFIG", b"SET", b"timeout"], [b"CONFIG", b"SET", b"timeout", self.pick([b"x", b"-1"])], [b"CONFIG", b"SET", b"timeout", b"0", b"timeout", b"0"],
+            [b"COMMAND", self.pick([b"GETKEYS", b"GETKEYSANDFLAGS"]), *self.command()],
+        ])  # fmt: skip
+
+    def user(self):
+        user, kind = self.pick(USERS), self.random.randrange(10)
+        if kind < 4:
+            return [b"ACL", b"SETUSER", user, *(self.pick(RULES) for _ in range(self.random.randrange(5)))]
+        if kind == 4:
+            return [b"ACL", b"DELUSER", user, *self.pick([[], [b"nobody"], [b"default"]])]
+        if kind < 7:
+            return [b"ACL", b"DRYRUN", user if self.chance(0.95) else b"nobody", *self.command()]
+        return self.pick([[b"ACL", b"GETUSER", user], [b"ACL", b"LIST"], [b"ACL", b"USERS"], [b"ACL", b"WHOAMI"], [b"ACL", b"CAT"], [b"ACL", b"CAT", b"x"], [b"ACL", b"GENPASS", self.pick([b"0", b"5", b"4097", b"x"])], [b"ACL", b"x"]])
 
     def transaction(self):
         kind = self.random.randrange(9)

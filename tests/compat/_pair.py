@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import harness
+from _generate import USERS
 
 
 class Reply:
@@ -146,11 +147,12 @@ class Pair:
         self.open = []
 
     def reset(self, resp3=False):
-        """Empty databases and new connections."""
+        """Empty databases, no scripts, functions and users, and new connections."""
         for side in self.open:
             for connection in side:
                 connection.close()
-        self.both("FLUSHALL")
+        for words in (["FLUSHALL"], ["FUNCTION", "FLUSH"], ["SCRIPT", "FLUSH"], ["ACL", "DELUSER", *USERS]):
+            self.both(*words)
         self.open = [[Connection(port) for _ in range(self.CONNECTIONS)] for port in self.ports]
         if resp3:
             for side in self.open:

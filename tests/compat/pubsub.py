@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import harness
-from _generate import BRIEF_MS, KEYS, Generator, consumers_of
+from _generate import BRIEF_MS, KEYS, Generator, called, consumers_of
 from _pair import Connection, Redis, play
 
 SERVERS = None
@@ -179,7 +179,8 @@ def notifications(options):
             words = generator.command()
             commands = [*consumers_of(words), words]
         words = commands.pop(0)
-        if not words or bytes(words[0]).upper() in UNEQUAL:
+        inner = called(words) or words
+        if not inner or bytes(inner[0]).upper() in UNEQUAL:
             continue
         if b"FAIL" in words:
             # Redis does not tell of a string that BITFIELD has made longer, if no field was changed.
@@ -200,7 +201,7 @@ def notifications(options):
         if replies[1].startswith(b"-"):
             # What a command has looked for before it is refused is not promised.
             told = [[one for one in new if one[1] != b"keymiss" and b":keymiss" not in one[0]] for new in told]
-        if words[0].upper() in (b"SORT", b"SORT_RO"):
+        if inner[0].upper() in (b"SORT", b"SORT_RO"):
             # It looks in each server's own order for what belongs to the members of a set or a sorted set.
             told = [sorted(new) for new in told]
         history = "\n".join(f"    {one}" for one in done)

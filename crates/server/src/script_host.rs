@@ -117,7 +117,9 @@ pub fn run(ctx: &mut Ctx<'_>, interpreter: &Interpreter, call: &ScriptCall<'_>) 
         }
         Err(ScriptError::Raised { line, place, counted }) => {
             ctx.server.scripts.error_counted = counted;
-            let mut line = String::from_utf8_lossy(line.trim_ascii_end()).replace(['\r', '\n'], " ");
+            // What is behind the end of a line is cut off, unless there follows where it happened.
+            let whole = if place.is_some() { &line[..] } else { scripts::without_line_end(&line) };
+            let mut line = String::from_utf8_lossy(whole).replace(['\r', '\n'], " ");
             if let Some((source, number)) = place {
                 line.push_str(&format!(" script: {}, on {source}:{number}.", call.name.text()));
             }
@@ -347,6 +349,8 @@ impl CommandRunner<'_, '_> {
     }
 }
 
+const WRONG_ARGS: &str = "ERR Wrong number of args calling Redis command from script";
+
 /// An error for the script.
 fn raised(lua: &Lua, line: &str) -> Result<Raise, Raise> {
     Ok(Raise::Value(scripts::error_table(lua, line)?))
@@ -356,11 +360,13 @@ fn raised(lua: &Lua, line: &str) -> Result<Raise, Raise> {
 fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> {
     let registry = registry();
     let found = registry.find(ctx.args.at(0)).map(|command| command.id);
-    let unknown = |_| CmdError::fixed("ERR Unknown Redis command called from script");
+    // A container without the name of a subcommand is known.
+    let is_known = found.is_some() && ctx.args.len() == 1;
+    let unknown = |_| CmdError::fixed(if is_known { WRONG_ARGS } else { "ERR Unknown Redis command called from script" });
     let command = dispatch::resolve(registry, found, ctx.args).map_err(unknown)?;
     let spec = command.spec;
     let refused = if !spec.takes(ctx.args.len()) {
-        Some(CmdError::fixed("ERR Wrong number of args calling Redis command from script"))
+        Some(CmdError::fixed(WRONG_ARGS))
     } else if spec.has(NOSCRIPT) && !(ctx.server.scripts.may_operate && spec.has(ADMIN) && !spec.has(NO_MULTI)) {
         Some(CmdError::fixed("ERR This Redis command is not allowed from script"))
     } else if let Some(error) = permission::protection(ctx, command) {

@@ -65,7 +65,7 @@ fn settings_change_together_or_not_at_all() {
         ),
         ("CONFIG SET timeout 8 nosuch 1", "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".into()),
         ("CONFIG SET timeout", "ERR wrong number of arguments for 'config|set' command".into()),
-        ("CONFIG SET timeout 8 tcp-keepalive", "ERR wrong number of arguments for 'config|set' command".into()),
+        ("CONFIG SET timeout 8 tcp-keepalive", "ERR syntax error".into()),
     ] {
         assert_eq!(client.text(line), error, "{line}");
     }

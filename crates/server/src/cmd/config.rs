@@ -45,7 +45,7 @@ pub fn get(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// CONFIG SET directive value …
 pub fn set(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if !ctx.args.len().is_multiple_of(2) {
-        return Err(CmdError::wrong_args("config|set"));
+        return Err(CmdError::SYNTAX);
     }
     // All or nothing: the settings are tried on a copy.
     let mut config = ctx.server.config.clone();

@@ -13,6 +13,7 @@ use crate::resp::{Reply, bulk_bytes};
 
 /// More random members that may be the same are refused: no client has use for them, and the reply would take all memory.
 const MOST_RANDOM: i64 = 1 << 24;
+const BELOW_RANGE: &str = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
 #[inline]
 fn write(reply: &mut Reply, member: SetMember<'_>) {
@@ -269,6 +270,9 @@ pub fn srandmember(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         return Err(CmdError::SYNTAX);
     }
     let count = ctx.args.int(2)?;
+    if count == i64::MIN {
+        return Err(CmdError::fixed(BELOW_RANGE));
+    }
     if count < -MOST_RANDOM {
         return Err(CmdError::OUT_OF_RANGE);
     }

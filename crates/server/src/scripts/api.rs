@@ -123,7 +123,7 @@ fn reply(lua: &Lua, args: &MultiValue, field: &str) -> Results {
     let table = lua.create_table()?;
     if field == "err" {
         let text = text.as_bytes();
-        let text = text.strip_prefix(b"-").unwrap_or(&text).trim_ascii_end();
+        let text = super::without_line_end(text.strip_prefix(b"-").unwrap_or(&text));
         // An error begins with a code.
         let line = if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() };
         table.raw_set(field, lua.create_string(line)?)?;

@@ -56,8 +56,8 @@ fn integer(number: f64) -> i64 {
 }
 
 /// Bytes of a line, which ends where one does.
-fn line_of(string: &mlua::String) -> Vec<u8> {
-    string.as_bytes().iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect()
+fn line_of(text: &[u8]) -> Vec<u8> {
+    text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect()
 }
 
 fn write_line(reply: &mut Reply, kind: &[u8], line: &[u8]) {
@@ -68,9 +68,9 @@ fn write_line(reply: &mut Reply, kind: &[u8], line: &[u8]) {
 
 fn write_table(reply: &mut Reply, table: &Table, level: Level) -> mlua::Result<()> {
     if let Value::String(line) = table.raw_get("err")? {
-        write_line(reply, b"-", trimmed(&line_of(&line)));
+        write_line(reply, b"-", &line_of(without_line_end(&line.as_bytes())));
     } else if let Value::String(line) = table.raw_get("ok")? {
-        write_line(reply, b"+", &line_of(&line));
+        write_line(reply, b"+", &line_of(&line.as_bytes()));
     } else if let Some(number) = number_in(table, "double")? {
         reply.double(number);
     } else if let Value::Table(map) = table.raw_get("map")? {
@@ -92,7 +92,7 @@ fn write_table(reply: &mut Reply, table: &Table, level: Level) -> mlua::Result<(
         }
         reply.end_set(mark, length);
     } else if let Value::String(digits) = table.raw_get("big_number")? {
-        reply.bignum(&String::from_utf8_lossy(&line_of(&digits)));
+        reply.bignum(&String::from_utf8_lossy(&line_of(&digits.as_bytes())));
     } else if let Some((format, text)) = verbatim_in(table)? {
         let format = format!("{:<3}", format.to_string_lossy().chars().take(3).collect::<String>());
         reply.verbatim(&format, &text.as_bytes());
@@ -102,9 +102,10 @@ fn write_table(reply: &mut Reply, table: &Table, level: Level) -> mlua::Result<(
     Ok(())
 }
 
-/// An error is one line, whatever ends it.
-fn trimmed(line: &[u8]) -> &[u8] {
-    line.trim_ascii_end()
+/// An error without the ends of lines that it ends in: it is one line.
+pub fn without_line_end(line: &[u8]) -> &[u8] {
+    let end = line.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    &line[..end]
 }
 
 fn number_in(table: &Table, name: &str) -> mlua::Result<Option<f64>> {

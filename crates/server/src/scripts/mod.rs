@@ -20,7 +20,7 @@ use quire_lua::Interpreter;
 pub use api::{ACL_CHECK, REGISTER, SETRESP, error_table};
 pub use cache::{CachedScript, ScriptCache, ScriptDigest, digest_of, digest_text};
 pub use command_buffers::CommandBuffers;
-pub use conversion::{is_counted_error, write_reply};
+pub use conversion::{is_counted_error, without_line_end, write_reply};
 pub use function_engine::{FunctionEngine, LOAD_LIMIT, refused};
 pub use libraries::{Library, LibrarySet};
 pub use library_code::library_name;

@@ -7,7 +7,7 @@ use crate::table::*;
 const O_1: &str = "O(1)";
 const O_N: &str = "O(N)";
 const GROWS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is copied and filled in steps of 1 MiB before the command runs, between which other clients are served; what would change it waits meanwhile. The second place counts as memory. In a transaction it is one step.";
-const FIELDS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is made longer in steps as by SETBIT. One that gets longer counts as changed, and is told to be, though each field fails to be written.";
+const FIELDS: &str = "A string that outgrows its place, or gets more than 1 MiB of zeros, is made longer in steps as by SETBIT. One that gets longer counts as changed, and is told to be, though each field fails to be written. A SET that saturates, of a value so far below the least one that 64 bits do not hold the difference, sets the least one; Redis sets the largest.";
 
 const KEY: Arg = Arg::key("key");
 const READ: &[KeySpec] = &[KeySpec::one(1, RO | ACCESS)];
