@@ -47,7 +47,7 @@ pub fn run(data: &[u8]) {
     }
     if let Some(mut store) = open(base.page_count, &pages) {
         if data.is_empty() {
-            let keys = [b"members".as_slice(), b"chain", b"row", b"tree", b"ranks"];
+            let keys = [b"members".as_slice(), b"chain", b"row", b"tree", b"ranks", b"expiring", b"few expire"];
             for key in keys.into_iter().chain(contents_streams::KEYS) {
                 assert!(store.check_value(ZERO, key).is_ok_and(|found| found), "the valid store is not well-formed");
             }
@@ -132,6 +132,10 @@ fn read(store: &mut Store, key: &[u8]) {
     let _ = hash::len(store, ZERO, key);
     let _ = hash::get(store, ZERO, key, b"field-3").map(|value| value.map(<[u8]>::len));
     let _ = hash::for_each(store, ZERO, key, &mut |_, _| {});
+    if let Ok(hash) = hash::view(store, ZERO, key) {
+        let _ = (hash.expiry(b"field-4"), hash.first_expiry());
+        let _ = hash.for_each_with_expiry(&mut |_, _, _| {});
+    }
     let _ = hash::scan(store, ZERO, key, 0, 10, &mut |_, _| {});
     let _ = hash::random_fields(store, ZERO, key, 5, true, &mut |_, _| {});
     let _ = set::random_members(store, ZERO, key, 5, true, &mut |_| {});
@@ -233,6 +237,7 @@ fn write(store: &mut Store, key: &[u8], number: usize) {
     write_zset(store, key);
     let _ = hash::set(store, ZERO, key, b"field-new", &[3; 90]);
     let _ = hash::del(store, ZERO, key, b"field-3");
+    write_fields(store, key);
     let _ = set::move_member(store, ZERO, key, b"words", b"member-3");
     let _ = set::pop(store, ZERO, key, 2, &mut |_| true, &mut |_| {});
     let keys = [key, b"ints", b"words", b"members"];
@@ -299,8 +304,31 @@ fn fill(store: &mut Store) -> quire_store::Result<()> {
         }
     }
     contents_streams::fill(store)?;
+    for number in 0..200 {
+        let field = format!("field-{number}");
+        for (key, most) in [(&b"expiring"[..], 200), (b"few expire", 20)] {
+            if number < most {
+                let expiry_ms = (number % 3 > 0).then_some(1_500_000 + number * 10_000);
+                hash::open_mut(store, ZERO, key)?.load(field.as_bytes(), b"value", expiry_ms)?;
+            }
+        }
+    }
     store.flush(DbId(4))?;
     Ok(())
+}
+
+/// Gives fields times to live and takes them, and has those searched for that are over.
+fn write_fields(store: &mut Store, key: &[u8]) {
+    if let Ok(mut hash) = hash::open_mut(store, ZERO, key) {
+        let _ = hash.set_expiry(b"field-4", Some(3_000_000));
+        let _ = hash.set_expiry(b"field-5", Some(2_000_001));
+        let _ = hash.set_expiry(b"field-5", None);
+        let _ = hash.load(b"field-loaded", b"value", Some(1));
+        let _ = hash.set(b"field-7", &[3; 90]);
+        let _ = hash.incr_by(b"field-8", 1);
+        let _ = hash.remove(b"field-10");
+    }
+    let _ = store.expire_step(50);
 }
 
 fn append(store: &mut Store, key: &[u8], element: &[u8]) -> quire_store::Result<()> {

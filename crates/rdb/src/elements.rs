@@ -98,25 +98,44 @@ fn open<R: Read>(input: &mut Input<R>, form: Form) -> Result<Packed> {
 #[derive(Debug)]
 pub struct Pairs<'r, R> {
     elements: Elements<'r, R>,
-    /// A time to live stands before each pair, or behind it where they are packed.
-    are_mortal: bool,
-    /// Fields that had a time to live.
-    mortal_fields: u64,
+    /// When the last pair that was read expires is told how.
+    times: PairTimes,
+    /// That instant, in Unix milliseconds; 0 if there is none.
+    expire_ms: u64,
     time: Vec<u8>,
 }
+
+/// How instants stand beside pairs: before each, or behind it where pairs are packed. 0 stands for none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PairTimes {
+    /// Not at all.
+    None,
+    /// As they are.
+    Absolute,
+    /// From one millisecond before this instant on.
+    Since(u64),
+}
+
+/// The last instant at which a field may expire.
+const LAST_MS: u64 = (1 << 48) - 1;
 
 impl<'r, R: Read> Pairs<'r, R> {
     pub(crate) fn begin(input: &'r mut Input<R>, source: ElementSource) -> Result<Self> {
         let elements = Elements::begin(input, source)?;
-        Ok(Self { elements, are_mortal: false, mortal_fields: 0, time: Vec::new() })
+        Ok(Self { elements, times: PairTimes::None, expire_ms: 0, time: Vec::new() })
     }
 
-    /// Pairs with times to live, before which the earliest one is told, or not.
+    /// Pairs with instants at which they expire, before which the earliest one is told, or not.
     pub(crate) fn begin_mortal(input: &'r mut Input<R>, source: ElementSource, tells_earliest: bool) -> Result<Self> {
+        let mut times = PairTimes::Absolute;
         if tells_earliest {
-            input.array::<8>()?;
+            let earliest_ms = u64::from_le_bytes(input.array()?);
+            // Those of packed pairs are told in full all the same.
+            if !matches!(source, ElementSource::Packed { .. }) {
+                times = PairTimes::Since(earliest_ms);
+            }
         }
-        Ok(Self { are_mortal: true, ..Self::begin(input, source)? })
+        Ok(Self { times, ..Self::begin(input, source)? })
     }
 
     /// Reads the next field and value in the place of what these hold; false at the end.
@@ -125,24 +144,39 @@ impl<'r, R: Read> Pairs<'r, R> {
     /// The bytes end or are malformed.
     pub fn next_into(&mut self, field: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let is_packed = matches!(self.elements.source, ElementSource::Packed { .. });
-        if self.are_mortal && !is_packed && self.elements.left > 0 {
+        let has_time = self.times != PairTimes::None;
+        if has_time && !is_packed && self.elements.left > 0 {
             let time = self.elements.input.length()?;
-            self.mortal_fields += u64::from(time != 0);
+            self.set_time(Some(time))?;
         }
         if !self.elements.next_into(field)? {
             return Ok(false);
         }
         self.elements.next_of_pair(value)?;
-        if self.are_mortal && is_packed {
+        if has_time && is_packed {
             self.elements.next_of_pair(&mut self.time)?;
-            self.mortal_fields += u64::from(self.time != b"0");
+            let time = std::str::from_utf8(&self.time).ok().and_then(|text| text.parse().ok());
+            self.set_time(time)?;
         }
         Ok(true)
     }
 
-    /// How many of the fields so far had a time to live, which is not told otherwise.
-    pub fn mortal_fields(&self) -> u64 {
-        self.mortal_fields
+    /// Notes the instant that was read; `None` if it is no number.
+    fn set_time(&mut self, time: Option<u64>) -> Result<()> {
+        let expire_ms = time.and_then(|time| match self.times {
+            PairTimes::Since(earliest_ms) if time > 0 => earliest_ms.checked_add(time - 1),
+            _ => Some(time),
+        });
+        match expire_ms {
+            Some(expire_ms @ 0..=LAST_MS) => self.expire_ms = expire_ms,
+            Some(_) | None => return self.elements.input.malformed("a field that expires at no instant"),
+        }
+        Ok(())
+    }
+
+    /// When the field that was read last expires, in Unix milliseconds.
+    pub fn expire_ms(&self) -> Option<i64> {
+        i64::try_from(self.expire_ms).ok().filter(|at_ms| *at_ms > 0)
     }
 }
 

@@ -25,6 +25,9 @@ pub enum ValueKind {
     Set,
     /// Follows as a length, and so many fields and values.
     Hash,
+    /// Follows as [`Encoder::first_expiry`], a length, and so many fields and values, each with a [`Encoder::field_expiry`] before it.
+    /// Versions before [`crate::TTL_VERSION`] have no such values.
+    TtlHash,
     /// Follows as a length, and so many strings and scores.
     Zset,
     /// Follows as a [`crate::StreamPacker`] writes it.
@@ -38,6 +41,7 @@ impl ValueKind {
             ValueKind::List => TypeNumber::LIST,
             ValueKind::Set => TypeNumber::SET,
             ValueKind::Hash => TypeNumber::HASH,
+            ValueKind::TtlHash => TypeNumber::HASH_TTL,
             ValueKind::Zset => TypeNumber::ZSET,
             ValueKind::Stream => TypeNumber::STREAM_2,
         }
@@ -124,6 +128,16 @@ impl<W: Write> Encoder<W> {
         }
         self.length(bytes.len() as u64);
         self.raw(bytes);
+    }
+
+    /// An instant before which no field of the hash expires, in Unix milliseconds.
+    pub fn first_expiry(&mut self, first_ms: i64) {
+        self.raw(&first_ms.to_le_bytes());
+    }
+
+    /// When the field expires that is written next, not before that instant.
+    pub fn field_expiry(&mut self, expire_ms: Option<i64>, first_ms: i64) {
+        self.length(expire_ms.map_or(0, |at_ms| at_ms.saturating_sub(first_ms).max(0) as u64 + 1));
     }
 
     /// The score of a member that has been written.

@@ -49,5 +49,7 @@ pub use writer::Writer;
 pub const NEWEST_READ: u32 = 12;
 /// The version that is written: that of redis-server 7.0.
 pub const WRITTEN_VERSION: u32 = 10;
+/// The first version that has hashes whose fields have times to live: that of redis-server 7.4.
+pub const TTL_VERSION: u32 = 12;
 /// Longest string that is read, as Redis' `proto-max-bulk-len` has it.
 pub const MAX_STRING_BYTES: u64 = 512 << 20;

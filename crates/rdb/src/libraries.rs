@@ -3,6 +3,7 @@
 //!
 //! Relies on `payload` for version and checksum.
 
+use crate::WRITTEN_VERSION;
 use crate::encoder::Encoder;
 use crate::error::{Cause, RdbError};
 use crate::payload::{PayloadReader, finish_payload};
@@ -29,7 +30,7 @@ pub fn write_libraries<'c>(codes: impl IntoIterator<Item = &'c [u8]>) -> Vec<u8>
         encoder.raw(&[opcode::FUNCTION]);
         encoder.string(code);
     }
-    finish_payload(encoder)
+    finish_payload(encoder, WRITTEN_VERSION)
 }
 
 impl PayloadReader<'_> {

@@ -8,7 +8,7 @@ use crate::error::{Cause, RdbError};
 use crate::input::Input;
 use crate::type_number::TypeNumber;
 use crate::value::Value;
-use crate::{NEWEST_READ, WRITTEN_VERSION};
+use crate::{NEWEST_READ, TTL_VERSION, WRITTEN_VERSION};
 
 const FOOTER_BYTES: usize = 10;
 
@@ -67,6 +67,7 @@ impl<'p> PayloadReader<'p> {
 #[derive(Debug)]
 pub struct PayloadWriter {
     encoder: Encoder<Vec<u8>>,
+    version: u32,
 }
 
 impl PayloadWriter {
@@ -74,7 +75,8 @@ impl PayloadWriter {
     pub fn new(kind: ValueKind) -> Self {
         let mut encoder = Encoder::new(Vec::new());
         encoder.raw(&[kind.number()]);
-        Self { encoder }
+        let version = if kind == ValueKind::TtlHash { TTL_VERSION } else { WRITTEN_VERSION };
+        Self { encoder, version }
     }
 
     /// For the value.
@@ -84,13 +86,13 @@ impl PayloadWriter {
 
     /// The whole payload.
     pub fn finish(self) -> Vec<u8> {
-        finish_payload(self.encoder)
+        finish_payload(self.encoder, self.version)
     }
 }
 
 /// Writes version and checksum behind what was written.
-pub(crate) fn finish_payload(mut encoder: Encoder<Vec<u8>>) -> Vec<u8> {
-    encoder.raw(&(WRITTEN_VERSION as u16).to_le_bytes());
+pub(crate) fn finish_payload(mut encoder: Encoder<Vec<u8>>, version: u32) -> Vec<u8> {
+    encoder.raw(&(version as u16).to_le_bytes());
     let sum = encoder.checksum();
     encoder.raw(&sum.to_le_bytes());
     // Memory is no sink that fails.

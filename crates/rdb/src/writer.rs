@@ -17,8 +17,13 @@ pub struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Begins a file, with facts for people and programs.
     pub fn new(out: W, facts: &[(&str, &str)]) -> Self {
+        Self::of_version(WRITTEN_VERSION, out, facts)
+    }
+
+    /// Begins a file of another version.
+    pub fn of_version(version: u32, out: W, facts: &[(&str, &str)]) -> Self {
         let mut encoder = Encoder::new(out);
-        encoder.raw(format!("REDIS{WRITTEN_VERSION:04}").as_bytes());
+        encoder.raw(format!("REDIS{version:04}").as_bytes());
         for (name, value) in facts {
             encoder.raw(&[opcode::AUX]);
             encoder.string(name.as_bytes());

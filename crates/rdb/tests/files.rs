@@ -168,25 +168,63 @@ fn file_of(number: u8, value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn fields_with_a_time_to_live_are_read_and_counted() {
-    let hash = [&[0; 8][..], b"\x02", b"\x05\x01a\x011", b"\x00\x01b\x012"].concat();
+fn fields_with_a_time_to_live_are_read_with_it() {
+    let hash = [&100u64.to_le_bytes()[..], b"\x02", b"\x05\x01a\x011", b"\x00\x01b\x012"].concat();
     let early = b"\x02\x80\0\0\0\x09\x01a\x011\x00\x01b\x012".to_vec();
     // A listpack of six words: field, value, time, twice.
     let words = b"\x81a\x02\x01\x01\x09\x01\x81b\x02\x02\x01\x00\x01";
     let packed = [&[21, 0, 0, 0, 6, 0][..], words, &[255]].concat();
     let packed = [&[packed.len() as u8][..], &packed].concat();
-    for (number, value) in [(24, hash), (22, early), (25, [&[0; 8][..], &packed].concat()), (23, packed.clone())] {
+    let forms = [(24, hash, 104), (22, early, 9), (25, [&[0; 8][..], &packed].concat(), 9), (23, packed.clone(), 9)];
+    for (number, value, expire_ms) in forms {
         let file = file_of(number, &value);
         let mut reader = Reader::new(&file[..]).unwrap();
         let Some(Item::Key(item)) = reader.next_item().unwrap() else { panic!("a key") };
         let Value::Hash(mut pairs) = item.value else { panic!("a hash") };
         let (mut field, mut value, mut found) = (Vec::new(), Vec::new(), Vec::new());
         while pairs.next_into(&mut field, &mut value).unwrap() {
-            found.push([&field[..], b"=", &value].concat());
+            found.push(([&field[..], b"=", &value].concat(), pairs.expire_ms()));
         }
-        assert_eq!((found, pairs.mortal_fields()), (vec![b"a=1".to_vec(), b"b=2".to_vec()], 1), "type {number}");
+        assert_eq!(found, [(b"a=1".to_vec(), Some(expire_ms)), (b"b=2".to_vec(), None)], "type {number}");
         assert!(reader.next_item().unwrap().is_none());
     }
+}
+
+#[test]
+fn fields_that_expire_at_no_instant_are_malformed() {
+    let read = |value: &[u8]| {
+        let file = file_of(24, value);
+        let mut reader = Reader::new(&file[..]).unwrap();
+        let Some(Item::Key(item)) = reader.next_item().unwrap() else { panic!("a key") };
+        item.value.skip()
+    };
+    let one = |earliest_ms: u64| [&earliest_ms.to_le_bytes()[..], b"\x01\x02\x01a\x011"].concat();
+    read(&one((1 << 48) - 2)).unwrap();
+    assert!(read(&one((1 << 48) - 1)).is_err() && read(&one(u64::MAX)).is_err());
+}
+
+#[test]
+fn hashes_whose_fields_have_times_to_live_are_read_as_they_were_written() {
+    let mut writer = PayloadWriter::new(ValueKind::TtlHash);
+    let encoder = writer.encoder();
+    encoder.first_expiry(500);
+    encoder.length(3);
+    let fields = [(b"a", Some(500)), (b"b", None), (b"c", Some(1 << 40))];
+    for (name, expire_ms) in fields {
+        encoder.field_expiry(expire_ms, 500);
+        encoder.string(name);
+        encoder.string(b"value");
+    }
+    let payload = writer.finish();
+    assert_eq!(payload[payload.len() - 10..][..2], 12u16.to_le_bytes(), "older servers refuse it by its version");
+    let mut reader = PayloadReader::open(&payload).unwrap();
+    let Value::Hash(mut pairs) = reader.value().unwrap() else { panic!("a hash") };
+    let (mut field, mut value) = (Vec::new(), Vec::new());
+    for (name, expire_ms) in fields {
+        assert!(pairs.next_into(&mut field, &mut value).unwrap());
+        assert_eq!((&field[..], &value[..], pairs.expire_ms()), (&name[..], &b"value"[..], expire_ms));
+    }
+    assert!(!pairs.next_into(&mut field, &mut value).unwrap());
 }
 
 #[test]

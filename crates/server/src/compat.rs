@@ -17,8 +17,10 @@ pub fn compat_markdown() -> String {
          Quire speaks RESP2 and RESP3 and follows Redis {COMPATIBLE_VERSION}. It has {} commands with {} subcommands; \
          error texts, and the order in which arguments are checked, are those of that version. What the version has in \
          common with 7.0.15 is compared with it byte for byte (`tests/compat`). An error names an unknown command as text: bytes that \
-         are no UTF-8 are replaced. Commands of replication (FAILOVER, RESTORE-ASKING) and the times to live of hash fields of \
-         Redis 7.4 (HEXPIRE and its kin) are not there; SYNC and PSYNC serve `redis-cli --rdb` and `--functions-rdb`, and no replicas.\n",
+         are no UTF-8 are replaced. Commands of replication (FAILOVER, RESTORE-ASKING) are not there; SYNC and PSYNC serve `redis-cli --rdb` and \
+         `--functions-rdb`, and no replicas. The times to live of hash fields (HEXPIRE and its kin) are those of Redis 7.4, and differ from it as \
+         `docs/design/field-expiry.md` says.
+",
         registry.tops().count(),
         registry.all().len() - registry.tops().count()
     );

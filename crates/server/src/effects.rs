@@ -148,6 +148,7 @@ pub struct ExecutedCommand<'a> {
 
 #[cfg(test)]
 mod tests {
+    mod hashes;
     mod hyperloglogs;
     mod streams;
     mod zsets;
@@ -156,7 +157,7 @@ mod tests {
 
     use proptest::prelude::*;
     use quire_device::{Directory, MemoryDirectory};
-    use quire_store::{DbId, EncodingLimits, StoreConfig, zset};
+    use quire_store::{DbId, EncodingLimits, StoreConfig, hash, zset};
     use quire_wal::{BaseImage, LogIdentity, Recovery};
 
     use super::*;
@@ -203,8 +204,11 @@ mod tests {
             Self { registry: Registry::build(specs::ALL), store, state, client, directory }
         }
 
-        /// Runs a request, or sets the limit of sparse HyperLogLogs: CONFIG SET would see that no log is asked for, and end it.
+        /// Runs a request, or sets the limit of sparse HyperLogLogs: CONFIG SET would see that no log is asked for, and end it. Or searches for what has expired.
         fn run(&mut self, line: &str) {
+            if line == "expire-step" {
+                return drop(self.store.expire_step(9).unwrap());
+            }
             if let Some(limit) = line.strip_prefix("hll-sparse-max-bytes ") {
                 self.state.config.hll_sparse_max_bytes = limit.parse().unwrap();
                 return;
@@ -398,6 +402,13 @@ mod tests {
         "HINCRBY h m n",
         "HDEL h m m",
         "HGETALL h",
+        "HEXPIRE h s FIELDS 2 m m",
+        "HPEXPIRE h ms FIELDS 1 m",
+        "HPEXPIRE h ms GT FIELDS 2 m m",
+        "HPEXPIREAT h at NX FIELDS 1 m",
+        "HPERSIST h FIELDS 2 m m",
+        "HTTL h FIELDS 1 m",
+        "expire-step",
         "EXPIRE k s",
         "EXPIRE h s NX",
         "PEXPIRE k ms",
@@ -566,12 +577,15 @@ mod tests {
             server.state.log_writer.as_mut().unwrap().note_expired(&mut server.store);
             let digest = server.store.digest().unwrap();
             let known = expiries(&mut server.store);
+            let known_fields = hashes::field_expiries(&mut server.store);
             let known_groups = streams::groups(&mut server.store);
-            let large = EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0);
+            let large =
+                EncodingLimits::default().with(&zset::MAX_PACKED_MEMBERS, 0).with(&hash::MAX_PACKED_FIELDS, 0);
             for (back_ms, limits) in [(hours_back * HOUR_MS, EncodingLimits::default()), (START_MS, large)] {
                 let mut copy = server.replayed(back_ms, limits);
                 prop_assert_eq!(copy.digest().unwrap(), digest, "{:?}", requests);
                 prop_assert_eq!(&expiries(&mut copy), &known, "{:?}", requests);
+                prop_assert_eq!(&hashes::field_expiries(&mut copy), &known_fields, "{:?}", requests);
                 prop_assert_eq!(&streams::groups(&mut copy), &known_groups, "{:?}", requests);
             }
         }

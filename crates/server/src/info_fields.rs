@@ -184,7 +184,7 @@ mod tests {
         aof_last_cow_size aof_current_size aof_base_size aof_pending_rewrite aof_buffer_length aof_pending_bio_fsync \
         aof_delayed_fsync total_connections_received total_commands_processed instantaneous_ops_per_sec total_net_input_bytes \
         total_net_output_bytes instantaneous_input_kbps instantaneous_output_kbps rejected_connections sync_full sync_partial_ok \
-        sync_partial_err expired_keys expire_cycle_cpu_milliseconds evicted_keys evicted_clients \
+        sync_partial_err expired_subkeys expired_keys expire_cycle_cpu_milliseconds evicted_keys evicted_clients \
         total_eviction_exceeded_time current_eviction_exceeded_time keyspace_hits keyspace_misses \
         pubsub_channels pubsub_patterns latest_fork_usec total_forks total_error_replies total_reads_processed \
         total_writes_processed client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections \

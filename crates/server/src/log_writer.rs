@@ -2,7 +2,7 @@
 //!
 //! A record is what one request did: the effect of its command (`effects`), or of all commands of a transaction, with the time
 //! by which they were run. What commands don't do themselves goes into the log as DEL: keys that expire, whichever command
-//! meets them. Only commands that changed something are logged.
+//! meets them; and as HDEL: fields of hashes. Only commands that changed something are logged.
 //!
 //! Relies on `quire-wal` for the log itself. Knows neither sockets nor saves.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mio::Waker;
 use quire_device::{DeviceError, Directory};
-use quire_store::{DbId, Store};
+use quire_store::{ExpiredKey, Store};
 use quire_wal::{Log, LogError, LogIdentity, LogOptions, LogStats, NextSegment, SyncPolicy};
 
 use crate::config::{AppendSync, Config};
@@ -27,7 +27,7 @@ const RETRY_FILES_EVERY: Duration = Duration::from_secs(1);
 const SETTLE_POLL: Duration = Duration::from_millis(1);
 /// So much may wait, however short.
 const MOST_WAITING_BYTES: usize = 64 << 20;
-/// Names of expired keys that one record holds.
+/// Names of expired keys, or of fields, that one record holds.
 const EXPIRED_BYTES: usize = 1 << 20;
 /// Files that are kept to be used again.
 const MOST_SPARES: usize = 2;
@@ -126,7 +126,7 @@ impl LogWriter {
         }
     }
 
-    /// Logs that keys have expired. A record has room for 4 GiB, and many keys may expire at once, so they get records of
+    /// Logs that keys have expired, and fields. A record has room for 4 GiB, and many may expire at once, so they get records of
     /// their own, unless a transaction has begun, whose record must be whole.
     #[cold]
     pub fn note_expired(&mut self, store: &mut Store) {
@@ -134,19 +134,51 @@ impl LogWriter {
         let within = self.log.has_open();
         let mut bytes = 0;
         // Keys belong together while they are of one database and not too long.
-        let together = |a: &(DbId, Box<[u8]>), b: &(DbId, Box<[u8]>)| {
-            bytes += a.1.len();
-            let together = a.0 == b.0 && bytes < EXPIRED_BYTES;
+        let together = |a: &ExpiredKey, b: &ExpiredKey| {
+            bytes += a.key.len();
+            let together = a.db == b.db && a.fields.is_empty() && b.fields.is_empty() && bytes < EXPIRED_BYTES;
             bytes = if together { bytes } else { 0 };
             together
         };
         for keys in store.take_expired().chunk_by(together) {
-            self.log.command(now_ms, keys[0].0.0, 1 + keys.len());
-            self.log.word(b"DEL");
-            keys.iter().for_each(|(_, key)| self.log.word(key));
-            if !within {
-                self.log.seal();
+            let first = &keys[0];
+            if first.fields.is_empty() {
+                let names = keys.iter().map(|expired| &*expired.key);
+                self.note_deleted(now_ms, first.db.0, b"DEL", names, within);
+            } else {
+                self.note_expired_fields(now_ms, first, within);
             }
+        }
+    }
+
+    /// Logs that fields of a hash have expired.
+    fn note_expired_fields(&mut self, now_ms: i64, expired: &ExpiredKey, within: bool) {
+        let mut bytes = 0;
+        let chunks = expired.fields.chunk_by(|field, _| {
+            bytes += field.len();
+            let together = bytes < EXPIRED_BYTES;
+            bytes = if together { bytes } else { 0 };
+            together
+        });
+        for fields in chunks {
+            let names: Vec<&[u8]> = [&*expired.key].into_iter().chain(fields.iter().map(|field| &**field)).collect();
+            self.note_deleted(now_ms, expired.db.0, b"HDEL", names.into_iter(), within);
+        }
+    }
+
+    fn note_deleted<'w>(
+        &mut self,
+        now_ms: i64,
+        db: u8,
+        command: &[u8],
+        names: impl ExactSizeIterator<Item = &'w [u8]>,
+        within: bool,
+    ) {
+        self.log.command(now_ms, db, 1 + names.len());
+        self.log.word(command);
+        names.for_each(|name| self.log.word(name));
+        if !within {
+            self.log.seal();
         }
     }
 
@@ -329,7 +361,7 @@ impl LogWriter {
 #[cfg(test)]
 mod tests {
     use quire_device::MemoryDirectory;
-    use quire_store::{ExpiryChange, StoreConfig, string};
+    use quire_store::{DbId, ExpiryChange, StoreConfig, hash, string};
     use quire_wal::Recovery;
 
     use super::*;
@@ -396,6 +428,27 @@ mod tests {
         let found = records(&*directory, dataset);
         assert!(found.len() as u64 == last && (5..10).contains(&last), "{found:?}");
         assert!(found.iter().all(|(commands, bytes)| *commands == 1 && *bytes < 2 * EXPIRED_BYTES), "{found:?}");
+    }
+
+    #[test]
+    fn fields_that_expire_fill_records_of_a_bounded_size_with_their_key_in_each() {
+        let (mut store, mut log_writer, directory) = expired(0, 1);
+        let mut hash = hash::open_mut(&mut store, DB, b"h").unwrap();
+        for number in 0..300 {
+            let field = format!("{number:09000}");
+            hash.set(field.as_bytes(), b"").unwrap();
+            hash.set_expiry(field.as_bytes(), Some(4000)).unwrap();
+        }
+        drop(hash);
+        store.set_now_ms(5000);
+        while store.expire_step(1000).unwrap().expired > 0 {}
+        log_writer.note_expired(&mut store);
+        let dataset = store.dataset();
+        log_writer.finish().unwrap();
+        let found = records(&*directory, dataset);
+        assert!((3..10).contains(&found.len()), "{found:?}");
+        assert!(found.iter().all(|(commands, bytes)| *commands == 1 && *bytes < 2 * EXPIRED_BYTES), "{found:?}");
+        assert_eq!(hash::len(&mut store, DB, b"h").unwrap(), 0);
     }
 
     #[test]

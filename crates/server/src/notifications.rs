@@ -29,11 +29,13 @@ enum Naming {
     Replaced(EventClass, &'static str),
     /// As this function says.
     By(fn(Args<'_>, &[KeyEvent]) -> Vec<Told>),
+    /// As this function says, which is also told the time.
+    ByTime(fn(Args<'_>, &[KeyEvent], i64) -> Vec<Told>),
     /// A command that tells of no single key.
     Untold,
 }
 
-use Naming::{By, Named, Replaced, Untold};
+use Naming::{By, ByTime, Named, Replaced, Untold};
 
 /// How the changes of a command are called; `None` for a command that this table lacks.
 fn naming(command: &str) -> Option<Naming> {
@@ -57,6 +59,8 @@ fn naming(command: &str) -> Option<Naming> {
         "pfadd" | "pfmerge" => Named(STRING, "pfadd"),
         "hset" | "hmset" | "hsetnx" => Named(HASH, "hset"),
         "hdel" => Named(HASH, "hdel"),
+        "hexpire" | "hpexpire" | "hexpireat" | "hpexpireat" => ByTime(fields_got_expiry),
+        "hpersist" => Named(HASH, "hpersist"),
         "hincrby" => Named(HASH, "hincrby"),
         "hincrbyfloat" => Named(HASH, "hincrbyfloat"),
         "sadd" => Named(SET, "sadd"),
@@ -167,11 +171,19 @@ fn set(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
 fn got(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     let at = about(events, args.at(1), 0);
     let name = match events[at].fate {
-        KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted | KeyFate::Missed => "del",
         KeyFate::Changed if has_option(args, 2, &["PERSIST"]) => "persist",
         KeyFate::Changed => "expire",
+        _ => "del",
     };
     vec![(GENERIC, name, at)]
+}
+
+/// Fields that get an instant that is past are removed, all of them.
+fn fields_got_expiry(args: Args<'_>, events: &[KeyEvent], now_ms: i64) -> Vec<Told> {
+    let since_ms = if args.is(0, "HEXPIRE") || args.is(0, "HPEXPIRE") { 0 } else { now_ms };
+    let unit_ms = if args.is(0, "HEXPIREAT") { 1000 } else { 1 };
+    let is_past = args.int(2).is_ok_and(|given| given.saturating_mul(unit_ms) <= since_ms);
+    with_end((HASH, if is_past { "hdel" } else { "hexpire" }, about(events, args.at(1), 0)), events)
 }
 
 fn set_member_moved(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
@@ -255,9 +267,10 @@ pub fn tell(command: &Command, ctx: &mut Ctx<'_>, again: bool) {
             }
             Some(Replaced(class, name)) => told.extend(changes(&events).map(|(index, event)| match event.fate {
                 KeyFate::Changed => (class, name, index),
-                KeyFate::Gone | KeyFate::Expired | KeyFate::Evicted | KeyFate::Missed => (GENERIC, "del", index),
+                _ => (GENERIC, "del", index),
             })),
             Some(By(name)) => told.extend(name(ctx.args, &events)),
+            Some(ByTime(name)) => told.extend(name(ctx.args, &events, ctx.store.now_ms())),
             Some(Untold) | None => {}
         }
         if ctx.server.config.notify_keyspace_events.bits() & NEW != 0 {
@@ -273,7 +286,8 @@ fn found(events: &[KeyEvent], with_misses: bool) -> impl Iterator<Item = Told> {
     events.iter().enumerate().filter_map(move |(index, event)| match event.fate {
         KeyFate::Expired => Some((EXPIRED, "expired", index)),
         KeyFate::Missed if with_misses => Some((MISS, "keymiss", index)),
-        KeyFate::Missed | KeyFate::Changed | KeyFate::Gone | KeyFate::Evicted => None,
+        // Fields expire, and keys are evicted, while no command runs.
+        _ => None,
     })
 }
 
@@ -314,17 +328,19 @@ fn tell_new(command: &str, told: &mut Vec<Told>, events: &[KeyEvent]) {
     }
 }
 
-/// Tells which keys have expired or were evicted with no command running.
+/// Tells which keys have expired or were evicted with no command running, and of which hashes fields have expired.
 #[cold]
 pub fn tell_gone(store: &mut Store, state: &mut ServerState) {
     let events = store.take_key_events();
     if state.clients.tracking.any() {
         invalidation::tell_changed(state, &events, 0);
     }
-    let gone = events.iter().enumerate().filter_map(|(index, event)| match event.fate {
-        KeyFate::Expired => Some((EXPIRED, "expired", index)),
-        KeyFate::Evicted => Some((EVICTED, "evicted", index)),
-        KeyFate::Changed | KeyFate::Gone | KeyFate::Missed => None,
+    let gone = events.iter().enumerate().flat_map(|(index, event)| match event.fate {
+        KeyFate::Expired => vec![(EXPIRED, "expired", index)],
+        KeyFate::Evicted => vec![(EVICTED, "evicted", index)],
+        KeyFate::FieldsExpired => vec![(HASH, "hexpired", index)],
+        KeyFate::LastFieldsExpired => vec![(HASH, "hexpired", index), (GENERIC, "del", index)],
+        KeyFate::Changed | KeyFate::Gone | KeyFate::Missed => Vec::new(),
     });
     let told: Vec<Told> = gone.collect();
     send_all(state, &told, &events);

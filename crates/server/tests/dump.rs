@@ -21,6 +21,8 @@ fn fill(client: &mut Client) -> Vec<String> {
     client.text("SADD i 1 2 3");
     client.text("SADD t a b");
     client.text("HSET h f v g w");
+    client.text("HSET ht f v g w");
+    client.call("HPEXPIREAT ht 30000000000000 FIELDS 1 g");
     client.text("ZADD z 1.5 a -inf b");
     client.text("XGROUP CREATE e g 0 MKSTREAM");
     client.text("XADD x 5-1 f v g 12");
@@ -30,6 +32,8 @@ fn fill(client: &mut Client) -> Vec<String> {
         client.call(&format!("RPUSH bl {number} {number}x"));
         client.call(&format!("SADD bt {number} {number}x"));
         client.call(&format!("HSET bh {number} {number}x"));
+        client.call(&format!("HSET bht {number} {number}x"));
+        client.call(&format!("HPEXPIREAT bht {} FIELDS 1 {}", 30_000_000_000_000u64 + number, number / 2 * 2));
         client.call(&format!("ZADD bz {number}.25 {number}x"));
     }
     client.text("XDEL bx 3-3 650-650");
@@ -37,7 +41,7 @@ fn fill(client: &mut Client) -> Vec<String> {
     client.call("XREADGROUP GROUP g d COUNT 20 STREAMS bx >");
     client.text("XDEL bx 5-5");
     client.call("XCLAIM bx g d 0 7-7 9-9 JUSTID");
-    ["s", "n", "l", "i", "t", "h", "z", "e", "x", "bl", "bt", "bh", "bz", "bx"].map(str::to_owned).to_vec()
+    ["s", "n", "l", "i", "t", "h", "ht", "z", "e", "x", "bl", "bt", "bh", "bht", "bz", "bx"].map(str::to_owned).to_vec()
 }
 
 #[test]

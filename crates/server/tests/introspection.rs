@@ -9,7 +9,8 @@ const PROMISED: &str = "ping echo hello auth select quit reset client command co
     scan exists del unlink type expire pexpire expireat pexpireat expiretime pexpiretime ttl pttl persist rename renamenx \
     randomkey touch copy move object memory set get getex getdel getset setnx setex psetex mset mget msetnx append strlen incr \
     decr incrby decrby incrbyfloat getrange substr setrange setbit getbit bitcount bitpos bitop lcs hset hmset hsetnx hget \
-    hmget hgetall hdel hlen hexists hkeys hvals hincrby hincrbyfloat hstrlen hscan hrandfield multi exec discard watch unwatch \
+    hmget hgetall hdel hlen hexists hkeys hvals hincrby hincrbyfloat hstrlen hscan hrandfield hexpire hpexpire hexpireat \
+    hpexpireat httl hpttl hexpiretime hpexpiretime hpersist multi exec discard watch unwatch \
     save bgsave lastsave shutdown debug latency slowlog";
 
 #[test]

@@ -63,6 +63,11 @@ impl RandomArgs {
         }
     }
 
+    /// Enough fields that some are there, as commands on times to live of fields name them.
+    fn fields(&mut self) -> String {
+        format!("FIELDS 30 {}", (0..30).map(|_| self.field()).collect::<Vec<_>>().join(" "))
+    }
+
     /// Numbers and words, so that sets change their encoding.
     fn member(&mut self) -> String {
         let number = self.below(12);
@@ -158,6 +163,12 @@ fn collection_arguments(name: &str, random: &mut RandomArgs) -> Option<String> {
         "hdel" => format!("h{key} {}", (0..40).map(|_| random.field()).collect::<Vec<_>>().join(" ")),
         "hincrby" => format!("h{key} {} {}", random.field(), random.below(100)),
         "hincrbyfloat" => format!("h{key} {} 0.3", random.field()),
+        // None of these is over before the test is, but for those that remove fields at once.
+        "hexpire" => format!("h{key} {} {}", random.pick(&["0", "1000000"]), random.fields()),
+        "hpexpire" => format!("h{key} 1000000000 {} {}", random.pick(&["NX", "XX", "GT", "LT"]), random.fields()),
+        "hexpireat" => format!("h{key} 4000000000 {}", random.fields()),
+        "hpexpireat" => format!("h{key} {} {}", 4_000_000_000_000 + random.below(1000), random.fields()),
+        "hpersist" => format!("h{key} {}", random.fields()),
         "sadd" => format!("t{key} {} {} {}", random.member(), random.member(), random.member()),
         "srem" => format!("t{key} {}", (0..6).map(|_| random.member()).collect::<Vec<_>>().join(" ")),
         "spop" => format!("t{key}{}", random.pick(&["", "", " 3", " 100"])),

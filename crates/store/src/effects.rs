@@ -1,5 +1,5 @@
 //! What must be logged and replicated beside the commands that came: the keys that have gone because their time had come, or because
-//! memory was short.
+//! memory was short, and the fields of hashes whose time had come.
 //!
 //! A log of commands brings the same data back only if keys expire in it exactly where they did before, whatever the clock
 //! says then, and are evicted in it only where they were: so each one that goes is noted, to be logged as deleted. What a command did otherwise than its words say
@@ -7,8 +7,16 @@
 
 use crate::db::DbId;
 
-/// A key that has gone.
-pub type ExpiredKey = (DbId, Box<[u8]>);
+/// A key that has gone, or fields of the hash that it holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExpiredKey {
+    /// The database.
+    pub db: DbId,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// The fields that have gone; none if the key has.
+    pub fields: Vec<Box<[u8]>>,
+}
 
 /// What the log's writer has not taken yet.
 #[derive(Debug, Default)]
@@ -32,7 +40,14 @@ impl Effects {
     #[inline]
     pub(crate) fn note_expired(&mut self, db: DbId, key: &[u8]) {
         if self.noting {
-            self.expired.push((db, key.into()));
+            self.expired.push(ExpiredKey { db, key: key.into(), fields: Vec::new() });
+        }
+    }
+
+    /// Parts of a value have expired: at least one.
+    pub(crate) fn note_expired_parts(&mut self, db: DbId, key: &[u8], fields: Vec<Box<[u8]>>) {
+        if self.noting {
+            self.expired.push(ExpiredKey { db, key: key.into(), fields });
         }
     }
 

@@ -70,6 +70,10 @@ pub(crate) enum Encoding {
     PackedStream = 11,
     /// The head of a table of blocks, groups, consumers and the nodes of an index, see `value::stream::items`.
     TreeStream = 12,
+    /// Fields one after the other, some of which have times to live, see `value::hash::packed_ttl`.
+    PackedTtlHash = 13,
+    /// The head of a table of fields, some of which have times to live, and of the nodes of a tree, see `value::hash::ttl_table`.
+    TableTtlHash = 14,
 }
 
 /// The encodings of hashes.
@@ -77,6 +81,8 @@ pub(crate) enum Encoding {
 pub(crate) enum HashEncoding {
     Packed,
     Table,
+    PackedTtl,
+    TableTtl,
 }
 
 /// The encodings of sets.
@@ -115,6 +121,8 @@ impl Encoding {
         match self {
             Encoding::PackedHash => Ok(HashEncoding::Packed),
             Encoding::TableHash => Ok(HashEncoding::Table),
+            Encoding::PackedTtlHash => Ok(HashEncoding::PackedTtl),
+            Encoding::TableTtlHash => Ok(HashEncoding::TableTtl),
             Encoding::String
             | Encoding::IntSet
             | Encoding::PackedSet
@@ -138,6 +146,8 @@ impl Encoding {
             Encoding::String
             | Encoding::PackedHash
             | Encoding::TableHash
+            | Encoding::PackedTtlHash
+            | Encoding::TableTtlHash
             | Encoding::PackedList
             | Encoding::NodeList
             | Encoding::PackedZset
@@ -156,6 +166,8 @@ impl Encoding {
             Encoding::String
             | Encoding::PackedHash
             | Encoding::TableHash
+            | Encoding::PackedTtlHash
+            | Encoding::TableTtlHash
             | Encoding::IntSet
             | Encoding::PackedSet
             | Encoding::TableSet
@@ -175,6 +187,8 @@ impl Encoding {
             Encoding::String
             | Encoding::PackedHash
             | Encoding::TableHash
+            | Encoding::PackedTtlHash
+            | Encoding::TableTtlHash
             | Encoding::IntSet
             | Encoding::PackedSet
             | Encoding::TableSet
@@ -194,6 +208,8 @@ impl Encoding {
             Encoding::String
             | Encoding::PackedHash
             | Encoding::TableHash
+            | Encoding::PackedTtlHash
+            | Encoding::TableTtlHash
             | Encoding::IntSet
             | Encoding::PackedSet
             | Encoding::TableSet
@@ -219,6 +235,8 @@ impl Encoding {
             10 => Ok(Encoding::TreeZset),
             11 => Ok(Encoding::PackedStream),
             12 => Ok(Encoding::TreeStream),
+            13 => Ok(Encoding::PackedTtlHash),
+            14 => Ok(Encoding::TableTtlHash),
             0 => Err(StoreError::damaged("an entry without an encoding")),
             newer => Err(StoreError::newer(format!("a value of encoding {newer}"))),
         }
@@ -228,7 +246,9 @@ impl Encoding {
     pub(crate) fn kind(self) -> ValueType {
         match self {
             Encoding::String => ValueType::String,
-            Encoding::PackedHash | Encoding::TableHash => ValueType::Hash,
+            Encoding::PackedHash | Encoding::TableHash | Encoding::PackedTtlHash | Encoding::TableTtlHash => {
+                ValueType::Hash
+            }
             Encoding::IntSet | Encoding::PackedSet | Encoding::TableSet => ValueType::Set,
             Encoding::PackedList | Encoding::NodeList => ValueType::List,
             Encoding::PackedZset | Encoding::TreeZset => ValueType::Zset,
@@ -242,16 +262,38 @@ impl Encoding {
         match self {
             Encoding::String
             | Encoding::PackedHash
+            | Encoding::PackedTtlHash
             | Encoding::IntSet
             | Encoding::PackedSet
             | Encoding::PackedList
             | Encoding::PackedZset
             | Encoding::PackedStream => false,
             Encoding::TableHash
+            | Encoding::TableTtlHash
             | Encoding::TableSet
             | Encoding::NodeList
             | Encoding::TreeZset
             | Encoding::TreeStream => true,
+        }
+    }
+
+    /// Whether parts of the value have times to live of their own, so that the keyspace has it in the index of such values.
+    #[inline]
+    pub(crate) fn expires_in_parts(self) -> bool {
+        match self {
+            Encoding::PackedTtlHash | Encoding::TableTtlHash => true,
+            Encoding::String
+            | Encoding::PackedHash
+            | Encoding::TableHash
+            | Encoding::IntSet
+            | Encoding::PackedSet
+            | Encoding::TableSet
+            | Encoding::PackedList
+            | Encoding::NodeList
+            | Encoding::PackedZset
+            | Encoding::TreeZset
+            | Encoding::PackedStream
+            | Encoding::TreeStream => false,
         }
     }
 }

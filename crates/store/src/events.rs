@@ -37,12 +37,21 @@ pub enum KeyFate {
     Evicted,
     /// It was read, and is not there.
     Missed,
+    /// Fields of the hash that it holds are not there any more because their time had come.
+    FieldsExpired,
+    /// It is not there any more because the time of its last fields had come.
+    LastFieldsExpired,
 }
 
 impl KeyFate {
     /// Whether a command has changed the key, or taken it away.
     pub const fn is_change(self) -> bool {
         matches!(self, KeyFate::Changed | KeyFate::Gone)
+    }
+
+    /// Whether the key is there.
+    const fn is_there(self) -> bool {
+        matches!(self, KeyFate::Changed | KeyFate::FieldsExpired)
     }
 }
 
@@ -75,7 +84,7 @@ impl Events {
     }
 
     fn tell(&mut self, db: DbId, key: &[u8], fate: KeyFate) {
-        self.watchers.touch(db, key, fate == KeyFate::Changed);
+        self.watchers.touch(db, key, fate.is_there());
         self.note(db, key, fate);
     }
 

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use quire_rng::SplitMix64;
 use quire_rng::zipf::{RankPermutation, Zipf};
 use quire_store::{
-    AccessCounting, DbId, EvictionOrder, EvictionPolicy, ExpiryChange, KeyFate, Store, StoreConfig, evict_key, set,
-    string,
+    AccessCounting, DbId, EvictionOrder, EvictionPolicy, ExpiredKey, ExpiryChange, KeyFate, Store, StoreConfig,
+    evict_key, set, string,
 };
 
 const DB: DbId = DbId(0);
@@ -127,7 +127,7 @@ fn what_goes_is_told_to_the_log_and_to_watchers() {
     put(&mut store, DbId(3), "key", None);
     store.watch(7, DbId(3), b"key");
     assert!(evict_key(&mut store, ALL_LRU, SAMPLES).unwrap());
-    assert_eq!(store.take_expired(), [(DbId(3), Box::from(&b"key"[..]))]);
+    assert_eq!(store.take_expired(), [ExpiredKey { db: DbId(3), key: b"key"[..].into(), fields: Vec::new() }]);
     assert_eq!(store.take_touched(), [7]);
 }
 

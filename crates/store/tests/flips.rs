@@ -34,6 +34,12 @@ fn make_image(place: &ImageLocation, dir: &Path) -> ([u8; 20], ImageLayout) {
         let value = vec![number as u8 | 1; (number * 37 % 1500) as usize];
         string::set(&mut store, DB, format!("key:{number}").as_bytes(), &value, ExpiryChange::Clear).unwrap();
         hash::set(&mut store, DB, b"hash", format!("field:{number}").as_bytes(), b"value").unwrap();
+        for (key, most) in [(&b"ttl table"[..], 3000), (b"ttl packed", 60)] {
+            if number < most {
+                let (field, mut hash) = (format!("field:{number}"), hash::open_mut(&mut store, DB, key).unwrap());
+                hash.load(field.as_bytes(), b"value", (number % 3 > 0).then_some(5000 + i64::from(number))).unwrap();
+            }
+        }
         set::open_mut(&mut store, DB, b"set").unwrap().add(format!("member:{number}").as_bytes()).unwrap();
         let mut list = list::open_mut(&mut store, DB, b"list").unwrap();
         list.make_room([value.as_slice()]).unwrap();

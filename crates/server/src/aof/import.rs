@@ -324,7 +324,7 @@ impl AofPlayer<'_> {
 fn is_relative(args: Args<'_>) -> bool {
     let has = |from: usize, words: &[&str]| (from..args.len()).any(|at| words.iter().any(|word| args.is(at, word)));
     match args.at(0).to_ascii_lowercase().as_slice() {
-        b"expire" | b"pexpire" | b"setex" | b"psetex" => true,
+        b"expire" | b"pexpire" | b"setex" | b"psetex" | b"hexpire" | b"hpexpire" => true,
         b"set" => has(3, &["EX", "PX"]),
         b"getex" => has(2, &["EX", "PX"]),
         b"restore" => args.at(2) != b"0" && !has(4, &["ABSTTL"]),

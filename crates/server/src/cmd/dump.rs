@@ -25,7 +25,11 @@ pub fn dump(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ctx.reply.null();
         return Ok(());
     };
-    let mut writer = PayloadWriter::new(kind_of(kind));
+    let Some(form) = kind_of(ctx.store, db, key, kind)? else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let mut writer = PayloadWriter::new(form);
     encode_value(ctx.store, db, key, kind, writer.encoder())?;
     ctx.reply.bulk(&writer.finish());
     Ok(())
@@ -135,11 +139,11 @@ fn restore_aside(
         return Ok(ctx.store.remove(db, key).map(drop)?);
     }
     match load_value(ctx.store, LoadTarget { db, key: aside, is_aside: true }, value) {
-        Ok(Loaded::Whole { .. }) if is_past => {
+        Ok(Loaded::Whole) if is_past => {
             ctx.store.discard_aside(db, aside)?;
             Ok(ctx.store.remove(db, key).map(drop)?)
         }
-        Ok(Loaded::Whole { .. }) => Ok(ctx.store.publish_aside(db, aside, key, expire_ms)?),
+        Ok(Loaded::Whole) => Ok(ctx.store.publish_aside(db, aside, key, expire_ms)?),
         Ok(Loaded::Empty | Loaded::Unsupported(_)) => Err(BAD_FORMAT),
         Err(LoadError::Store(error @ (StoreError::OutOfMemory { .. } | StoreError::Damaged { .. }))) => {
             Err(error.into())

@@ -2,7 +2,7 @@
 //!
 //! Relies on the store, which keeps instants as Unix milliseconds and deletes a key that is given one in the past.
 
-use crate::ctx::{CmdError, Ctx};
+use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
 
 /// How a request gives an instant.
@@ -36,7 +36,7 @@ pub fn pexpireat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// When a new instant is taken.
 #[derive(Clone, Copy, Default)]
-struct ExpireCondition {
+pub(super) struct ExpireCondition {
     missing: bool,
     present: bool,
     greater: bool,
@@ -44,21 +44,24 @@ struct ExpireCondition {
 }
 
 impl ExpireCondition {
+    /// The condition that one word names, if it names one.
+    pub(super) fn of_word(args: Args<'_>, at: usize) -> Option<Self> {
+        let mut condition = Self::default();
+        *condition.named(args, at)? = true;
+        Some(condition)
+    }
+
+    fn named(&mut self, args: Args<'_>, at: usize) -> Option<&mut bool> {
+        let Self { missing, present, greater, less } = self;
+        let conditions = [("NX", missing), ("XX", present), ("GT", greater), ("LT", less)];
+        conditions.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, condition)| condition)
+    }
+
     fn parse(ctx: &Ctx<'_>) -> Result<Self, CmdError> {
         let mut condition = Self::default();
         for at in 3..ctx.args.len() {
-            let field = if ctx.args.is(at, "NX") {
-                &mut condition.missing
-            } else if ctx.args.is(at, "XX") {
-                &mut condition.present
-            } else if ctx.args.is(at, "GT") {
-                &mut condition.greater
-            } else if ctx.args.is(at, "LT") {
-                &mut condition.less
-            } else {
-                return Err(CmdError::owned(format!("ERR Unsupported option {}", ctx.args.text(at))));
-            };
-            *field = true;
+            let unsupported = || CmdError::owned(format!("ERR Unsupported option {}", ctx.args.text(at)));
+            *condition.named(ctx.args, at).ok_or_else(unsupported)? = true;
         }
         if condition.missing && (condition.present || condition.greater || condition.less) {
             return Err(CmdError::fixed("ERR NX and XX, GT or LT options at the same time are not compatible"));
@@ -70,7 +73,7 @@ impl ExpireCondition {
     }
 
     /// Whether `at_ms` may replace `old_ms`. A key without an instant lives for ever.
-    fn allows(self, old_ms: Option<i64>, at_ms: i64) -> bool {
+    pub(super) fn allows(self, old_ms: Option<i64>, at_ms: i64) -> bool {
         let refused = match old_ms {
             None => self.present || self.greater,
             Some(old_ms) => self.missing || self.greater && at_ms <= old_ms || self.less && at_ms >= old_ms,

@@ -4,6 +4,7 @@
 
 use quire_store::{LongDouble, StoreError, hash};
 
+use super::hash_expiry;
 use super::random_draw::{self, RandomDraw};
 use crate::cmd::scan::{self, Filter};
 use crate::ctx::{Args, CmdError, Ctx};
@@ -52,9 +53,20 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<i64, CmdError> {
 /// HSETNX key field value
 pub fn hsetnx(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
-    let created = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?.set_new(args.at(2), args.at(3))?;
+    let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
+    let is_over_expired = hash.has_expired(args.at(2))?;
+    let created = hash.set_new(args.at(2), args.at(3))?;
+    drop(hash);
+    if is_over_expired {
+        say_set(ctx, args.at(3));
+    }
     ctx.reply.int(i64::from(created));
     Ok(())
+}
+
+/// Says that the field has this value now, and no time to live: by another clock it might have been there before.
+fn say_set(ctx: &mut Ctx<'_>, value: &[u8]) {
+    ctx.say_effect(&[EffectWord::Bytes(b"HSET"), EffectWord::Arg(1), EffectWord::Arg(2), EffectWord::Bytes(value)]);
 }
 
 /// HGET key field
@@ -158,8 +170,14 @@ pub fn hstrlen(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// HINCRBY key field increment
 pub fn hincrby(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let by = ctx.args.int(3)?;
-    let sum = hash::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?.incr_by(ctx.args.at(2), by)?;
+    let (args, by) = (ctx.args, ctx.args.int(3)?);
+    let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
+    let is_over_expired = hash.has_expired(args.at(2))?;
+    let sum = hash.incr_by(args.at(2), by)?;
+    drop(hash);
+    if is_over_expired {
+        say_set(ctx, itoa::Buffer::new().format(sum).as_bytes());
+    }
     ctx.reply.int(sum);
     Ok(())
 }
@@ -170,13 +188,15 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     if !by.is_finite() {
         return Err(CmdError::fixed("ERR value is NaN or Infinity"));
     }
-    let sum = hash::open_mut(ctx.store, ctx.client.db, ctx.args.at(1))?.incr_by_float(ctx.args.at(2), by)?;
-    ctx.say_effect(&[
-        EffectWord::Bytes(b"HSET"),
-        EffectWord::Arg(1),
-        EffectWord::Arg(2),
-        EffectWord::Bytes(sum.as_bytes()),
-    ]);
+    let args = ctx.args;
+    let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
+    let sum = hash.incr_by_float(args.at(2), by)?;
+    let expiry_ms = hash.expiry(args.at(2))?.flatten();
+    drop(hash);
+    say_set(ctx, sum.as_bytes());
+    if let Some(at_ms) = expiry_ms {
+        hash_expiry::say_kept(ctx, at_ms);
+    }
     ctx.reply.bulk_str(&sum);
     Ok(())
 }

@@ -163,8 +163,9 @@ fn room_bytes(ctx: &Ctx<'_>) -> u64 {
 fn payload_of(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Option<(Vec<u8>, SentKey)>, StoreError> {
     let db = ctx.client.db;
     let Some(kind) = ctx.store.kind(db, key)? else { return Ok(None) };
+    let Some(form) = kind_of(ctx.store, db, key, kind)? else { return Ok(None) };
     let expire_ms = ctx.store.expiry(db, key)?.flatten();
-    let mut writer = PayloadWriter::new(kind_of(kind));
+    let mut writer = PayloadWriter::new(form);
     encode_value(ctx.store, db, key, kind, writer.encoder())?;
     let payload = writer.finish();
     let fingerprint = ctx.server.blocked.migrations.fingerprint(&payload);

@@ -20,6 +20,7 @@ pub mod expire;
 pub mod functions;
 pub mod geo;
 pub mod geo_search;
+pub mod hash_expiry;
 pub mod hashes;
 pub mod hyperloglogs;
 pub mod introspect;

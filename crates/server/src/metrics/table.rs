@@ -137,6 +137,7 @@ pub const FIELDS: &[FieldMetric] = &[
     row("quire_keyspace_hits", COUNTER, "keyspace_hits", FieldValue::Number, "Look-ups of keys that were there."),
     row("quire_keyspace_misses", COUNTER, "keyspace_misses", FieldValue::Number, "Look-ups of keys that were not there."),
     row("quire_keys_expired", COUNTER, "expired_keys", FieldValue::Number, "Keys that were removed because their time had come."),
+    row("quire_fields_expired", COUNTER, "expired_subkeys", FieldValue::Number, "Fields of hashes that were removed because their time had come."),
     row("quire_keys_evicted", COUNTER, "evicted_keys", FieldValue::Number, "Keys that were removed because maxmemory was reached."),
     row("quire_tracking_clients", GAUGE, "tracking_clients", FieldValue::Number, "Clients that are told when keys change that they have read (CLIENT TRACKING)."),
     row("quire_tracking_keys", GAUGE, "tracking_total_keys", FieldValue::Number, "Keys that such clients have read."),

@@ -1,5 +1,5 @@
 //! A value of the store, written as RDB bytes: in the plain form of its type, which every version of Redis loads and packs again by
-//! its own limits.
+//! its own limits. Only a hash whose fields have times to live has a form that versions before 7.4 don't know.
 
 use std::io::Write;
 
@@ -8,19 +8,29 @@ use quire_store::{DbId, Direction, Store, StoreError, ValueType, hash, list, set
 
 use super::streams::encode_stream;
 
-/// The form of a type's values.
-pub fn kind_of(kind: ValueType) -> ValueKind {
-    match kind {
+/// The form of the value of a key that exists, and is of this type; `None` for a hash without fields whose time has not come: there is no
+/// such value in Redis.
+///
+/// # Errors
+/// [`StoreError::Damaged`], [`StoreError::NoSuchDb`].
+pub fn kind_of(store: &Store, db: DbId, key: &[u8], kind: ValueType) -> Result<Option<ValueKind>, StoreError> {
+    Ok(Some(match kind {
         ValueType::String => ValueKind::String,
-        ValueType::Hash => ValueKind::Hash,
+        ValueType::Hash => {
+            let hash = hash::peek(store, db, key)?;
+            if hash.field_count()? == 0 {
+                return Ok(None);
+            }
+            if hash.first_expiry()?.is_some() { ValueKind::TtlHash } else { ValueKind::Hash }
+        }
         ValueType::Set => ValueKind::Set,
         ValueType::List => ValueKind::List,
         ValueType::Zset => ValueKind::Zset,
         ValueType::Stream => ValueKind::Stream,
-    }
+    }))
 }
 
-/// Writes the value of a key that exists, and is of this type. Whether the sink took it, the encoder tells.
+/// Writes the value of a key that exists, and is of this type, in the form that [`kind_of`] says. Whether the sink took it, the encoder tells.
 ///
 /// # Errors
 /// [`StoreError::Damaged`], [`StoreError::NoSuchDb`].
@@ -49,8 +59,11 @@ pub fn encode_value<W: Write>(
         }
         ValueType::Hash => {
             let hash = hash::view(store, db, key)?;
-            out.length(hash.field_count()? as u64);
-            hash.for_each(&mut |field, value| {
+            let (count, first_ms) = (hash.field_count()? as u64, hash.first_expiry()?);
+            first_ms.into_iter().for_each(|first_ms| out.first_expiry(first_ms));
+            out.length(count);
+            hash.for_each_with_expiry(&mut |field, value, expire_ms| {
+                first_ms.into_iter().for_each(|first_ms| out.field_expiry(expire_ms, first_ms));
                 out.string(field);
                 out.string(value);
             })?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use quire_rdb::{KeyFacts, Writer};
+use quire_rdb::{KeyFacts, TTL_VERSION, WRITTEN_VERSION, Writer};
 use quire_store::{DbId, Store, StoreError, ValueType};
 
 use super::encode::{encode_value, kind_of};
@@ -54,7 +54,11 @@ pub fn export<W: Write>(
     store.set_holding_expired(true);
     store.set_touching(false);
     let created_s = (store.now_ms() / 1000).to_string();
-    let mut writer = Writer::new(out, &[("redis-ver", "7.0.15"), ("redis-bits", "64"), ("ctime", &created_s)]);
+    // Only servers that know what the data has can load it: others refuse the file by its version.
+    let (version, server) =
+        if store.has_expiring_parts() { (TTL_VERSION, "7.4.0") } else { (WRITTEN_VERSION, "7.0.15") };
+    let facts = [("redis-ver", server), ("redis-bits", "64"), ("ctime", &created_s)];
+    let mut writer = Writer::of_version(version, out, &facts);
     let mut summary = ExportSummary::default();
     for text in library_store::read(store)? {
         writer.function(&text);
@@ -71,8 +75,9 @@ pub fn export<W: Write>(
         loop {
             cursor = store.scan(db, cursor, KEYS_AT_ONCE, &mut |key, kind| some.push((key.to_vec(), kind)))?;
             for (key, kind) in some.drain(..) {
-                export_key(store, db, &key, kind, &mut writer)?;
-                summary.keys += 1;
+                if export_key(store, db, &key, kind, &mut writer)? {
+                    summary.keys += 1;
+                }
             }
             writer.check()?;
             on_progress(done + summary.keys - before, total);
@@ -91,15 +96,17 @@ pub fn export<W: Write>(
     Ok((summary, writer.finish()?))
 }
 
+/// Writes a key; false if there is nothing of it to be written, since the time of all its fields has come.
 fn export_key<W: Write>(
     store: &mut Store,
     db: DbId,
     key: &[u8],
     kind: ValueType,
     writer: &mut Writer<W>,
-) -> Result<(), ExportError> {
+) -> Result<bool, ExportError> {
+    let Some(form) = kind_of(store, db, key, kind)? else { return Ok(false) };
     let expire_ms = store.expiry(db, key)?.flatten();
     let facts = KeyFacts { expire_ms, ..KeyFacts::default() };
-    encode_value(store, db, key, kind, writer.key(key, facts, kind_of(kind)))?;
-    Ok(())
+    encode_value(store, db, key, kind, writer.key(key, facts, form))?;
+    Ok(true)
 }

@@ -53,8 +53,6 @@ pub struct ImportSummary {
     pub empty: u64,
     /// Keys whose values this program has no type for, by what they are.
     pub unsupported: BTreeMap<&'static str, u64>,
-    /// Fields of hashes that had a time to live, and live for ever now.
-    pub mortal_fields: u64,
     /// Libraries of functions that the store has now.
     pub libraries: u64,
     /// Modules whose data was left out.
@@ -76,7 +74,6 @@ impl ImportSummary {
             part(*count, &format!("keys of type {kind} left out"));
         }
         part(self.modules, "parts of modules left out");
-        part(self.mortal_fields, "fields of hashes whose time to live is lost");
         part(self.empty, "keys without a value left out");
         part(self.expired, "keys whose time has come left out");
         parts.join(", ")
@@ -165,9 +162,8 @@ fn import_key<R: Read>(store: &mut Store, item: KeyItem<'_, R>, summary: &mut Im
     match load_value(store, LoadTarget { db, key: &key, is_aside: false }, value)? {
         Loaded::Empty => summary.empty += 1,
         Loaded::Unsupported(kind) => *summary.unsupported.entry(kind).or_default() += 1,
-        Loaded::Whole { mortal_fields } => {
+        Loaded::Whole => {
             summary.keys += 1;
-            summary.mortal_fields += mortal_fields;
             if facts.expire_ms.is_some() {
                 store.set_expiry(db, &key, facts.expire_ms)?;
             }

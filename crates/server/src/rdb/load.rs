@@ -12,11 +12,8 @@ pub use super::load_error::LoadError;
 /// What came of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loaded {
-    /// The key has it. So many of its fields had a time to live, which is lost.
-    Whole {
-        /// How many.
-        mortal_fields: u64,
-    },
+    /// The key has it.
+    Whole,
     /// It has no parts, so there is no key.
     Empty,
     /// This program has no such values. It was read over.
@@ -46,7 +43,7 @@ pub fn load_value<R: Read>(
     match value {
         Value::String(bytes) => {
             string::set(store, target.db, target.key, &bytes, ExpiryChange::Clear)?;
-            Ok(Loaded::Whole { mortal_fields: 0 })
+            Ok(Loaded::Whole)
         }
         Value::List(elements) => load_list(store, target, elements),
         Value::Set(members) => load_set(store, target, members),
@@ -57,8 +54,8 @@ pub fn load_value<R: Read>(
     }
 }
 
-fn stored(parts: u64, mortal_fields: u64) -> Loaded {
-    if parts == 0 { Loaded::Empty } else { Loaded::Whole { mortal_fields } }
+fn stored(parts: u64) -> Loaded {
+    if parts == 0 { Loaded::Empty } else { Loaded::Whole }
 }
 
 fn load_list<R: Read>(
@@ -76,7 +73,7 @@ fn load_list<R: Read>(
         list.push(End::Back, &element)?;
         count += 1;
     }
-    Ok(stored(count, 0))
+    Ok(stored(count))
 }
 
 fn load_set<R: Read>(
@@ -95,7 +92,7 @@ fn load_set<R: Read>(
         }
         count += 1;
     }
-    Ok(stored(count, 0))
+    Ok(stored(count))
 }
 
 fn load_hash<R: Read>(store: &mut Store, target: LoadTarget<'_>, mut pairs: Pairs<'_, R>) -> Result<Loaded, LoadError> {
@@ -105,12 +102,13 @@ fn load_hash<R: Read>(store: &mut Store, target: LoadTarget<'_>, mut pairs: Pair
     }
     let (mut count, mut field, mut value) = (0, Vec::new(), Vec::new());
     while pairs.next_into(&mut field, &mut value)? {
-        if !hash.set(&field, &value)? {
+        // One whose time has come is there until the search for such fields takes it out, which is logged.
+        if !hash.load(&field, &value, pairs.expire_ms())? {
             return Err(LoadError::Content("a hash has a field twice"));
         }
         count += 1;
     }
-    Ok(stored(count, pairs.mortal_fields()))
+    Ok(stored(count))
 }
 
 fn load_zset<R: Read>(
@@ -129,7 +127,7 @@ fn load_zset<R: Read>(
         }
         count += 1;
     }
-    Ok(stored(count, 0))
+    Ok(stored(count))
 }
 
 fn load_stream<R: Read>(
@@ -155,5 +153,5 @@ fn load_stream<R: Read>(
         last = id;
     }
     load_state(&mut stream, &reader.finish()?)?;
-    Ok(Loaded::Whole { mortal_fields: 0 })
+    Ok(Loaded::Whole)
 }

@@ -10,6 +10,7 @@ pub mod databases;
 pub mod expire;
 pub mod functions;
 pub mod geo;
+pub mod hash_expiry;
 pub mod hashes;
 pub mod hyperloglogs;
 pub mod keys;
@@ -36,6 +37,7 @@ pub static ALL: &[&[CommandSpec]] = &[
     strings::SPECS,
     bits::SPECS,
     hashes::SPECS,
+    hash_expiry::SPECS,
     sets::SPECS,
     lists::SPECS,
     zsets::SPECS,

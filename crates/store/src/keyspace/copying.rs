@@ -333,7 +333,7 @@ impl Keyspace {
     fn place_copy(&mut self, source: &Entry, place: CopyTarget<'_>, copied: Option<CopiedValue>) -> Result<()> {
         let new = self.entry_of_copy(source, &place, copied)?;
         if let Err(error) = entries::link(self, place.index, &new, place.hash) {
-            free_entry(&mut self.heap, new, self.ops)?;
+            free_entry(&mut self.heap, new, self.values.ops)?;
             return Err(error);
         }
         match place.old {
@@ -354,7 +354,9 @@ impl Keyspace {
             }
         };
         let filled = match copied {
-            Some(CopiedValue::Table(table)) => new.set_table(&mut self.heap.arena, &table),
+            // The value may have more behind the table's head.
+            Some(CopiedValue::Table(table)) => copy_bytes(&mut self.heap.arena, source, &new)
+                .and_then(|()| new.set_table(&mut self.heap.arena, &table)),
             Some(CopiedValue::Object(_)) => Ok(()),
             None => copy_bytes(&mut self.heap.arena, source, &new),
         };

@@ -15,6 +15,7 @@ use crate::keyspace::entry::{
     EXPIRES, EXPIRY_BYTES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, KEY_INLINE_MAX, LONG_KEY, RAW,
     ROOMY, TEXT, key_offset,
 };
+use crate::keyspace::part_index;
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
 use crate::table::Hash;
 use crate::table::bucket::Tag;
@@ -168,6 +169,16 @@ pub(super) fn link(keyspace: &mut Keyspace, index: usize, entry: &Entry, hash: H
             roots.keys.remove(&mut heap.arena, hash.low, entry.handle)?;
         }
     }
+    if result.is_ok() && part_index::has_parts(entry) {
+        result = part_index::index(keyspace, index, hash.low, None, Some(entry.handle));
+        if result.is_err() {
+            let Keyspace { heap, dbs, .. } = &mut *keyspace;
+            dbs[index].keys.remove(&mut heap.arena, hash.low, entry.handle)?;
+            if entry.has(EXPIRES) {
+                dbs[index].expires.remove(&mut heap.arena, hash.low, entry.handle)?;
+            }
+        }
+    }
     keyspace.sync_db(index)?;
     result
 }
@@ -273,9 +284,8 @@ fn reshape_in_place(
     flags: u8,
 ) -> Result<Entry> {
     let new = Entry { header: reshaped(&entry, layout, flags), ..entry };
-    let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
-    index_expiry(keyspace, index, entry.header.hash, had.then_some(entry.handle), has.then_some(entry.handle))?;
-    if had != has {
+    index_anew(keyspace, index, &entry, &new)?;
+    if entry.has(EXPIRES) != new.has(EXPIRES) {
         let inline = if new.has(EXTERNAL) { External::BYTES } else { layout.keep };
         let len = entry.key_room() + inline;
         keyspace.heap.arena.copy(entry.handle, entry.key_offset(), entry.handle, new.key_offset(), len)?;
@@ -305,8 +315,7 @@ fn relocate(
         }
         kept => kept,
     };
-    let (had, has) = (entry.has(EXPIRES), new.has(EXPIRES));
-    let indexed = index_expiry(keyspace, index, entry.header.hash, had.then_some(entry.handle), has.then_some(handle));
+    let indexed = index_anew(keyspace, index, &entry, &new);
     let old_external = entry.value_object(&keyspace.heap.arena)?;
     let stays = external.is_some() && external == old_external;
     if let Err(error) = indexed {
@@ -356,6 +365,25 @@ pub(super) fn mark(keyspace: &mut Keyspace, entry: &Entry, flags: u8) -> Result<
         keyspace.heap.arena.get_mut::<EntryHeader>(entry.handle)?.flags |= flags;
     }
     Ok(())
+}
+
+/// Tells the indexes of expiring keys, and of values whose parts expire, that an entry gets another shape or place. Nothing has changed if
+/// there is no memory for it.
+fn index_anew(keyspace: &mut Keyspace, index: usize, old: &Entry, new: &Entry) -> Result<()> {
+    let hash = old.header.hash;
+    let in_one = |entry: &Entry| entry.has(EXPIRES).then_some(entry.handle);
+    let in_other = |entry: &Entry| part_index::has_parts(entry).then_some(entry.handle);
+    // What comes into an index takes memory, what is replaced or goes takes none.
+    if in_other(old).is_none() && in_other(new).is_some() {
+        part_index::index(keyspace, index, hash, None, in_other(new))?;
+        let indexed = index_expiry(keyspace, index, hash, in_one(old), in_one(new));
+        if indexed.is_err() {
+            part_index::index(keyspace, index, hash, in_other(new), None)?;
+        }
+        return indexed;
+    }
+    index_expiry(keyspace, index, hash, in_one(old), in_one(new))?;
+    part_index::index(keyspace, index, hash, in_other(old), in_other(new))
 }
 
 /// Tells the index of expiring keys that an entry moved, came or went.

@@ -1,6 +1,7 @@
 //! Times to live: setting, reading, and the active search for keys whose time has come.
 //!
-//! Reads and writes delete an expired key that they meet (`store`); here is the search for those that none of them meets.
+//! Reads and writes delete an expired key that they meet (`store`); here is the search for those that none of them meets. Parts of
+//! values whose time has come are searched for in the same step (`part_expiry`).
 
 use quire_arena::Handle;
 
@@ -11,13 +12,17 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, Entry};
 use crate::keyspace::root::DATABASES;
+use crate::keyspace::{part_expiry, part_index};
+
+/// Of so many keys that are looked at, one part of a value is: to take it out of its value takes longer.
+const PARTS_SHARE: usize = 2;
 
 /// What one step of the search did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpireSummary {
     /// Keys and buckets looked at.
     pub examined: usize,
-    /// Keys deleted.
+    /// Keys deleted, and parts of values.
     pub expired: usize,
     /// So many keys had expired that another step is worth while at once.
     pub more: bool,
@@ -69,12 +74,18 @@ impl Keyspace {
         Ok(true)
     }
 
+    /// Whether any value has parts that expire.
+    pub fn has_expiring_parts(&self) -> bool {
+        part_index::is_in_use(self)
+    }
+
     /// About how many milliseconds the keys with a time to live have left.
     pub fn avg_ttl(&self, db: DbId) -> u64 {
         self.searches.expiry.avg_ttl_ms.get(db.0 as usize).copied().unwrap_or(0)
     }
 
-    /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come, unless they are held.
+    /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come, unless they are held; and
+    /// does the same with fewer parts of values.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -84,19 +95,29 @@ impl Keyspace {
             return Ok(summary);
         }
         let busy = self.dbs.iter().filter(|db| db.expires.count > 0).count();
-        let Some(share) = budget.checked_div(busy) else { return Ok(summary) };
+        if let Some(share) = budget.checked_div(busy) {
+            self.expire_keys(budget, share, &mut summary)?;
+        }
+        let parts = part_expiry::step(self, budget / PARTS_SHARE)?;
+        summary.examined += parts.examined;
+        summary.expired += parts.expired;
+        summary.more = summary.expired * 10 > summary.examined;
+        Ok(summary)
+    }
+
+    /// Looks at about `budget` expiring keys, and at `share` of them in a database.
+    fn expire_keys(&mut self, budget: usize, share: usize, summary: &mut ExpireSummary) -> Result<()> {
         for _ in 0..DATABASES {
             let index = self.searches.expiry.db;
             self.searches.expiry.db = (index + 1) % DATABASES;
             if self.dbs[index].expires.count > 0 {
-                self.expire_in(index, share.max(1), &mut summary)?;
+                self.expire_in(index, share.max(1), summary)?;
             }
             if summary.examined >= budget {
                 break;
             }
         }
-        summary.more = summary.expired * 10 > summary.examined;
-        Ok(summary)
+        Ok(())
     }
 
     /// Searches one database, from where the last step stopped.

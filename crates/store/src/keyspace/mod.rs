@@ -16,10 +16,13 @@ mod key_hash;
 mod keys;
 mod member_hasher;
 pub(crate) mod ops;
+pub(crate) mod part_expiry;
+mod part_index;
 pub(crate) mod root;
 pub(crate) mod stats;
 pub(crate) mod value;
 pub(crate) mod value_copy;
+mod value_table;
 
 use quire_arena::Arena;
 use quire_rng::SplitMix64;
@@ -34,13 +37,13 @@ use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::events::{Events, KeyEvent, KeyFate, KeyName, Watcher};
 use crate::heap::Heap;
-use crate::heap::reclaim::FreeStep;
 use crate::keyspace::access::{AccessCounting, AccessStamp, Clock};
 use crate::keyspace::copying::Copies;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::eviction::Searches;
 use crate::keyspace::key_hash::KeyHasher;
-use crate::keyspace::ops::{Ops, OpsOf};
+use crate::keyspace::ops::{Ops, OpsOf, Values};
+use crate::keyspace::part_index::PartIndex;
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
 use crate::limits::EncodingLimits;
@@ -57,7 +60,7 @@ pub struct Keyspace {
     pub(crate) dbs: Box<[DbRoot; DATABASES]>,
     /// Databases in use.
     databases: u8,
-    ops: OpsOf,
+    values: Values,
     pub(crate) clock: Clock,
     pub(crate) limits: EncodingLimits,
     pub(crate) counters: Counters,
@@ -92,20 +95,21 @@ impl Keyspace {
         values: Values,
     ) -> Result<Keyspace> {
         let root::OpenedRoot { handle, seed, reclaim, dbs, .. } = opened;
+        let parts = PartIndex::open(&arena, handle)?;
         Ok(Keyspace {
             heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
             root: handle,
             hasher: KeyHasher::new(MemberHasher::with_keys(seed[0], seed[1])),
             dbs,
             databases: config.databases.clamp(1, DATABASES as u8),
-            ops: values.ops,
+            values,
             clock: Clock { now_ms: 0, seconds: 0, touching: true, counting: None, holding_expired: false },
             limits: config.limits,
             counters: Counters::default(),
             events: Events::default(),
             effects: Effects::default(),
             rng: SplitMix64::new(config.seed.map_or_else(random_u64, Ok)?),
-            searches: Searches::default(),
+            searches: Searches { parts, ..Searches::default() },
             copies: Copies::default(),
             scratch: Vec::new(),
         })
@@ -127,7 +131,7 @@ impl Keyspace {
 
     /// The functions of an entry's encoding.
     pub(crate) fn ops(&self, entry: &Entry) -> Result<&'static Ops> {
-        Ok((self.ops)(entry.encoding()?))
+        Ok((self.values.ops)(entry.encoding()?))
     }
 
     /// Sets the time, in unix milliseconds, by which keys expire. Commands between two calls see one instant.
@@ -197,6 +201,7 @@ impl Keyspace {
             hits: self.counters.hits,
             misses: self.counters.misses,
             expired: self.counters.expired,
+            expired_parts: self.counters.expired_parts,
             evicted: self.counters.evicted,
             changes: self.counters.changes,
             reclaim_pending: u64::from(self.heap.reclaim.nodes()),
@@ -349,7 +354,7 @@ impl Keyspace {
             return Err(error);
         }
         self.unlink(index, &entry)?;
-        free_entry(&mut self.heap, entry, self.ops)
+        free_entry(&mut self.heap, entry, self.values.ops)
     }
 
     /// Takes an entry out of its tables.
@@ -363,6 +368,9 @@ impl Keyspace {
         }
         // Even if the table proved damaged half-way, what it says of itself is written through.
         self.sync_db(index)?;
+        if part_index::has_parts(entry) {
+            part_index::index(self, index, hash, Some(entry.handle), None)?;
+        }
         if removed? { Ok(()) } else { Err(StoreError::damaged("an entry is not in its table")) }
     }
 
@@ -485,13 +493,6 @@ impl Keyspace {
     pub fn take_expired(&mut self) -> Vec<ExpiredKey> {
         self.effects.take_expired()
     }
-}
-
-/// What the keyspace is given to treat values by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Values {
-    pub(crate) ops: OpsOf,
-    pub(crate) free_step: FreeStep,
 }
 
 /// Frees an entry that is in no table any more, and all that belongs to it.

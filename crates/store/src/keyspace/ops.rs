@@ -6,9 +6,11 @@ use quire_arena::Arena;
 use crate::encoding::Encoding;
 use crate::error::Result;
 use crate::heap::Heap;
+use crate::heap::reclaim::FreeStep;
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entry::Entry;
+use crate::keyspace::part_expiry::PartOps;
 use crate::table::TableHead;
 use crate::table::copy::TableCopy;
 
@@ -35,6 +37,14 @@ pub(crate) type CopyStepOf = fn(&mut Heap, &mut TableCopy, usize) -> Result<usiz
 
 /// Chooses the functions of an encoding.
 pub(crate) type OpsOf = fn(Encoding) -> &'static Ops;
+
+/// What the keyspace is given to treat values by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Values {
+    pub(crate) ops: OpsOf,
+    pub(crate) free_step: FreeStep,
+    pub(crate) part_ops: &'static PartOps,
+}
 
 /// For encodings whose values lie in their entries whole.
 pub(crate) fn no_table(_: &Arena, _: &Entry) -> Result<Option<TableHead>> {

@@ -2,8 +2,9 @@
 //!
 //! Plain data that `Arena::root` points to. The store works on a copy of its tables' heads and writes them through.
 //!
-//! Version 1 had no place in a log, and versions 1 and 2 had nothing beside the keys. Their objects have the same size class, so
-//! the fields are simply filled in when there is something to say; a root gets the lowest version that has what it says.
+//! Version 1 had no place in a log, versions 1 and 2 had nothing beside the keys, and versions up to 3 no index of values whose parts
+//! expire. Their objects have the same size class, so the fields are simply filled in when there is something to say; a root gets the
+//! lowest version that has what it says.
 
 use quire_arena::{Arena, Handle};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -16,11 +17,13 @@ use crate::table::TableHead;
 /// Databases that a root has room for.
 pub(crate) const DATABASES: usize = 16;
 const MAGIC: [u8; 8] = *b"QUIREKV\0";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Without `log_position`.
 const FIRST_VERSION: u32 = 1;
 /// With `log_position`, without `attachment`.
 const LOGGED_VERSION: u32 = 2;
+/// With `attachment`, without `part_index`.
+const ATTACHED_VERSION: u32 = 3;
 
 /// The tables of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -45,18 +48,22 @@ struct Root {
     log_position: u64,
     /// What lies beside the keys: an [`External`].
     attachment: [u8; External::BYTES],
+    /// The index of values whose parts expire: an [`External`].
+    part_index: [u8; External::BYTES],
 }
 
 const VERSION_OFFSET: usize = 8;
 const LOG_POSITION_OFFSET: usize = DBS_OFFSET + DATABASES * 80;
 const ATTACHMENT_OFFSET: usize = LOG_POSITION_OFFSET + 8;
+const PART_INDEX_OFFSET: usize = ATTACHMENT_OFFSET + External::BYTES;
 /// Where the root keeps the list of what is being freed.
 pub(crate) const RECLAIM_OFFSET: usize = 32;
 const DBS_OFFSET: usize = 40;
-const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == ATTACHMENT_OFFSET + External::BYTES);
+const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == PART_INDEX_OFFSET + External::BYTES);
 const _: () = assert!(std::mem::offset_of!(Root, version) == VERSION_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, log_position) == LOG_POSITION_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, attachment) == ATTACHMENT_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, part_index) == PART_INDEX_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, reclaim) == RECLAIM_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
 
@@ -122,7 +129,7 @@ pub(crate) fn set_log_position(arena: &mut Arena, root: Handle, position: u64) -
 /// Where the bytes are that lie beside the keys; the null handle if there are none.
 pub(crate) fn attachment(arena: &Arena, root: Handle) -> Result<External> {
     let now = arena.get::<Root>(root)?;
-    Ok(if now.version < VERSION { External::default() } else { External::from_bytes(now.attachment) })
+    Ok(if now.version < ATTACHED_VERSION { External::default() } else { External::from_bytes(now.attachment) })
 }
 
 /// Writes through where the bytes are that lie beside the keys.
@@ -130,8 +137,26 @@ pub(crate) fn set_attachment(arena: &mut Arena, root: Handle, attachment: Extern
     if arena.get::<Root>(root)?.version == FIRST_VERSION {
         set_log_position(arena, root, 0)?;
     }
+    let version = arena.get::<Root>(root)?.version.max(ATTACHED_VERSION);
     arena.bytes_mut(root, ATTACHMENT_OFFSET, External::BYTES)?.copy_from_slice(&attachment.to_bytes());
-    arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&VERSION.to_ne_bytes());
+    arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&version.to_ne_bytes());
+    Ok(())
+}
+
+/// Where the index of values whose parts expire lies; the null handle if there is none.
+pub(crate) fn part_index(arena: &Arena, root: Handle) -> Result<External> {
+    let now = arena.get::<Root>(root)?;
+    Ok(if now.version < VERSION { External::default() } else { External::from_bytes(now.part_index) })
+}
+
+/// Writes through where the index of values whose parts expire lies.
+pub(crate) fn set_part_index(arena: &mut Arena, root: Handle, index: External) -> Result<()> {
+    if arena.get::<Root>(root)?.version < ATTACHED_VERSION {
+        set_attachment(arena, root, External::default())?;
+    }
+    let version = if index.object.is_null() { ATTACHED_VERSION } else { VERSION };
+    arena.bytes_mut(root, PART_INDEX_OFFSET, External::BYTES)?.copy_from_slice(&index.to_bytes());
+    arena.bytes_mut(root, VERSION_OFFSET, 4)?.copy_from_slice(&version.to_ne_bytes());
     Ok(())
 }
 
@@ -162,7 +187,7 @@ mod tests {
             (77, LOGGED_VERSION)
         );
         arena.get_mut::<Root>(handle).unwrap().version = VERSION + 1;
-        assert!(open(&arena).unwrap_err().to_string().contains("version 4"));
+        assert!(open(&arena).unwrap_err().to_string().contains("version 5"));
     }
 
     #[test]
@@ -178,9 +203,31 @@ mod tests {
         assert_eq!(attachment(&arena, handle).unwrap(), External::default());
         let bytes = External { object: handle, size: 5 };
         set_attachment(&mut arena, handle, bytes).unwrap();
-        assert_eq!((attachment(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
+        assert_eq!((attachment(&arena, handle).unwrap(), version(&arena)), (bytes, ATTACHED_VERSION));
         assert_eq!(open(&arena).unwrap().log_position, 0);
         set_log_position(&mut arena, handle, 3).unwrap();
-        assert_eq!((open(&arena).unwrap().log_position, version(&arena)), (3, VERSION));
+        assert_eq!((open(&arena).unwrap().log_position, version(&arena)), (3, ATTACHED_VERSION));
+        assert_eq!(part_index(&arena, handle).unwrap(), External::default());
+        set_part_index(&mut arena, handle, bytes).unwrap();
+        assert_eq!((part_index(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
+        assert_eq!(attachment(&arena, handle).unwrap(), bytes);
+        set_attachment(&mut arena, handle, External::default()).unwrap();
+        assert_eq!((part_index(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
+        set_part_index(&mut arena, handle, External::default()).unwrap();
+        assert_eq!((part_index(&arena, handle).unwrap(), version(&arena)), (External::default(), ATTACHED_VERSION));
+    }
+
+    #[test]
+    fn an_index_of_parts_in_an_old_root_brings_nothing_else_with_it() {
+        let mut arena = Arena::create(ArenaConfig { max_bytes: 64 << 20, budget_bytes: 1 << 20 }).unwrap();
+        let handle = create(&mut arena, [1, 2]).unwrap().handle;
+        let bytes = External { object: handle, size: 5 };
+        let root = arena.get_mut::<Root>(handle).unwrap();
+        root.version = FIRST_VERSION;
+        // What lies behind an object of the first version is anything.
+        (root.log_position, root.attachment) = (7, bytes.to_bytes());
+        set_part_index(&mut arena, handle, bytes).unwrap();
+        assert_eq!((open(&arena).unwrap().log_position, attachment(&arena, handle).unwrap()), (0, External::default()));
+        assert_eq!(part_index(&arena, handle).unwrap(), bytes);
     }
 }

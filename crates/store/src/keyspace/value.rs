@@ -5,7 +5,7 @@
 //! one other way, because a `ValueMut` costs that common case an eighth more instructions. Nothing else in `value/` may change
 //! an entry, or is given the heap to change what the entry owns, so no operation of a type can forget either.
 //!
-//! Relies on `entries` for moving values.
+//! Relies on `entries` for moving values; what is done to the table that a value is stands in `value_table`.
 
 use quire_arena::{Arena, Handle};
 use zerocopy::IntoBytes;
@@ -82,12 +82,12 @@ impl<'a> ValueRef<'a> {
 /// A key's value to be changed, or made if there is none.
 #[derive(Debug)]
 pub(crate) struct ValueMut<'a> {
-    keyspace: &'a mut Keyspace,
+    pub(super) keyspace: &'a mut Keyspace,
     db: DbId,
     key: &'a [u8],
     hash: Hash,
     entry: Option<Entry>,
-    changed: bool,
+    pub(super) changed: bool,
     /// Members that were changed, as far as the operation counts them.
     members: u64,
     /// Made aside, where no command finds it: what becomes of it is no change.
@@ -229,7 +229,7 @@ impl ValueMut<'_> {
     }
 
     #[inline]
-    fn entry(&self) -> Result<Entry> {
+    pub(super) fn entry(&self) -> Result<Entry> {
         self.entry.ok_or(StoreError::NoSuchKey)
     }
 
@@ -253,6 +253,11 @@ impl ValueMut<'_> {
     #[inline]
     pub(crate) fn hash_of(&self, member: &[u8]) -> Hash {
         self.keyspace.hash(member)
+    }
+
+    /// The time by which what has a time to live expires.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.keyspace.clock.now_ms
     }
 
     /// What hashes members.
@@ -366,68 +371,6 @@ impl ValueMut<'_> {
         entry.header.flags |= flags;
         self.entry = Some(entry);
         Ok(())
-    }
-
-    /// The head of the table that the value is.
-    #[inline]
-    pub(crate) fn table(&self) -> Result<TableHead> {
-        self.entry()?.table(self.arena())
-    }
-
-    /// Changes the table that the value is, whose head was just read, and writes the head back, also if the change fails: a
-    /// bucket may have been split all the same, which is no change of the value.
-    #[inline]
-    pub(crate) fn change_table<R>(
-        &mut self,
-        mut head: TableHead,
-        change: impl FnOnce(&mut Heap, &mut TableHead) -> Result<R>,
-    ) -> Result<R> {
-        let (entry, count) = (self.entry()?, head.count);
-        let done = change(&mut self.keyspace.heap, &mut head);
-        self.changed |= done.is_ok() || head.count != count;
-        entry.set_table(&mut self.keyspace.heap.arena, &head)?;
-        done
-    }
-
-    /// As [`ValueMut::change_table`], of what is a change of the value only if `change` says so.
-    pub(crate) fn change_table_if<R>(
-        &mut self,
-        head: TableHead,
-        change: impl FnOnce(&mut Heap, &mut TableHead) -> Result<(R, bool)>,
-    ) -> Result<R> {
-        let before = self.changed;
-        let (result, changed) = self.change_table(head, change)?;
-        self.changed = before || changed;
-        Ok(result)
-    }
-
-    /// Makes the value a table that `fill` fills, in place of bytes or of none. Nothing has changed if this fails.
-    pub(crate) fn make_table(
-        &mut self,
-        encoding: Encoding,
-        fill: impl FnOnce(&mut Heap, &MemberHasher, &mut TableHead) -> Result<()>,
-    ) -> Result<()> {
-        let mut head = TableHead::default();
-        let Keyspace { heap, hasher, .. } = &mut *self.keyspace;
-        let filled = fill(heap, &hasher.members, &mut head);
-        if let Err(error) = filled.and_then(|()| self.set_len(encoding, TableHead::BYTES, 0)) {
-            reclaim::destroy(&mut self.keyspace.heap, head)?;
-            return Err(error);
-        }
-        self.entry()?.set_table(&mut self.keyspace.heap.arena, &head)
-    }
-
-    /// As [`ValueMut::make_table`], of members that stay what they are, which is no change of the value: a write for which there
-    /// is no memory after this has changed nothing, and must not be told or logged.
-    pub(crate) fn convert_to_table(
-        &mut self,
-        encoding: Encoding,
-        fill: impl FnOnce(&mut Heap, &MemberHasher, &mut TableHead) -> Result<()>,
-    ) -> Result<()> {
-        let changed = self.changed;
-        let done = self.make_table(encoding, fill);
-        self.changed = changed;
-        done
     }
 
     /// Gives a value that was made aside a key, which is a change of that one; what it held is deleted. If this fails, the

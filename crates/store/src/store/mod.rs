@@ -191,6 +191,7 @@ fn dataset_of(seed: [u64; 2]) -> u64 {
 mod tests {
     use crate::config::StoreConfig;
     use crate::db::{DbId, ExpiryChange};
+    use crate::effects::ExpiredKey;
     use crate::store::Store;
     use crate::value::string;
 
@@ -207,7 +208,8 @@ mod tests {
         assert_eq!(string::get(&mut store, DbId(3), b"a").unwrap(), None);
         store.expire_step(100).unwrap();
         let expired = store.take_expired();
-        assert_eq!(expired, [(DbId(3), b"a"[..].into()), (DbId(3), b"b"[..].into())]);
+        let gone = |key: &[u8]| ExpiredKey { db: DbId(3), key: key.into(), fields: Vec::new() };
+        assert_eq!(expired, [gone(b"a"), gone(b"b")]);
         assert!(!store.has_expired_keys());
     }
 

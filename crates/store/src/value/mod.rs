@@ -15,19 +15,25 @@ use crate::error::{Result, StoreError};
 use crate::heap::Heap;
 use crate::heap::reclaim::ReclaimState;
 use crate::keyspace::entry::Entry;
-use crate::keyspace::ops::Ops;
-use crate::keyspace::{Values, free_entry};
+use crate::keyspace::free_entry;
+use crate::keyspace::ops::{Ops, Values};
+use crate::keyspace::part_expiry::PartOps;
 use crate::limits::{EncodingLimit, EncodingLimits};
 use crate::table::reclaim::{self, Items, free_object, leave};
 
 /// What the keyspace treats values by.
-pub(crate) const VALUES: Values = Values { ops, free_step };
+pub(crate) const VALUES: Values = Values { ops, free_step, part_ops: PART_OPS };
+
+/// What is done with parts of values that have times to live: only hashes have any.
+const PART_OPS: &PartOps = &PartOps { first_expiry: hash::first_expiry, expire: hash::expire_fields };
 
 fn ops(encoding: Encoding) -> &'static Ops {
     match encoding {
         Encoding::String => &string::OPS,
         Encoding::PackedHash => &hash::PACKED_OPS,
         Encoding::TableHash => &hash::TABLE_OPS,
+        Encoding::PackedTtlHash => &hash::PACKED_TTL_OPS,
+        Encoding::TableTtlHash => &hash::TABLE_TTL_OPS,
         Encoding::IntSet => &set::INT_OPS,
         Encoding::PackedSet => &set::PACKED_OPS,
         Encoding::TableSet => &set::TABLE_OPS,

@@ -1,6 +1,7 @@
 //! Changing a hash: setting, counting up and removing fields.
 //!
-//! Relies on `ValueMut` for writing back what is changed here, and for telling it.
+//! Relies on `ValueMut` for writing back what is changed here, and for telling it; on `field_expiry` for hashes some of whose fields have
+//! times to live.
 
 use crate::db::{DbId, ExpiryChange};
 use crate::encoding::{Encoding, HashEncoding, ValueType};
@@ -13,12 +14,12 @@ use crate::numbers::long_double::LongDouble;
 use crate::numbers::parse_i64;
 
 use super::limits::{MAX_PACKED_FIELDS, MAX_PACKED_LEN};
-use super::{field_of, fields, packed};
+use super::{StoredField, field_of, fields, packed};
 
 /// A hash to be changed, or made by the first field that is set. The key goes with the last field.
 #[derive(Debug)]
 pub struct HashMut<'a> {
-    value: ValueMut<'a>,
+    pub(super) value: ValueMut<'a>,
 }
 
 /// Looks a hash up to change it.
@@ -61,19 +62,29 @@ impl HashMut<'_> {
         self.value.get().map_or(Ok(None), |hash| field_of(&hash, field))
     }
 
-    /// Sets a field; returns whether it is new.
+    /// Sets a field, which lives as long as the hash; returns whether it is new.
     ///
     /// # Errors
     /// As [`super::get`]; the hash holds what it held then.
+    #[inline]
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(self.put(field, value, ExpiryChange::Clear)? != StoredField::Live)
+    }
+
+    /// Sets a field, whose time to live stays or goes, as `expiry` says; returns what it was.
+    #[inline]
+    pub(super) fn put(&mut self, field: &[u8], value: &[u8], expiry: ExpiryChange) -> Result<StoredField> {
         check_len(field.len().saturating_add(value.len()))?;
-        let created = match self.encoding()? {
-            Some(HashEncoding::Table) => self.set_in_table(field, value)?,
-            Some(HashEncoding::Packed) => self.set_in_packed(field, value)?,
-            None => self.create(field, value).map(|()| true)?,
+        let of = |is_new| if is_new { StoredField::Missing } else { StoredField::Live };
+        let before = match self.encoding()? {
+            Some(HashEncoding::Table) => of(self.set_in_table(field, value)?),
+            Some(HashEncoding::Packed) => of(self.set_in_packed(field, value)?),
+            Some(HashEncoding::PackedTtl) => self.set_in_packed_ttl(field, value, expiry)?,
+            Some(HashEncoding::TableTtl) => self.set_in_ttl_table(field, value, expiry)?,
+            None => self.create(field, value).map(|()| StoredField::Missing)?,
         };
         self.value.count_member();
-        Ok(created)
+        Ok(before)
     }
 
     /// Sets a field only if the hash doesn't have it; returns whether it was set.
@@ -84,23 +95,26 @@ impl HashMut<'_> {
         if self.get(field)?.is_some() { Ok(false) } else { self.set(field, value) }
     }
 
-    /// Removes a field; returns whether it was there.
+    /// Removes a field; returns whether it was there. One whose time has come was not, but is removed.
     ///
     /// # Errors
     /// As [`super::get`].
     pub fn remove(&mut self, field: &[u8]) -> Result<bool> {
+        let of = |removed| if removed { StoredField::Live } else { StoredField::Missing };
         let removed = match self.encoding()? {
-            Some(HashEncoding::Table) => self.remove_from_table(field)?,
-            Some(HashEncoding::Packed) => self.remove_from_packed(field)?,
-            None => false,
+            Some(HashEncoding::Table) => of(self.remove_from_table(field)?),
+            Some(HashEncoding::Packed) => of(self.remove_from_packed(field)?),
+            Some(HashEncoding::PackedTtl) => self.remove_from_packed_ttl(field)?,
+            Some(HashEncoding::TableTtl) => self.remove_from_ttl_table(field)?,
+            None => StoredField::Missing,
         };
-        if removed {
+        if removed != StoredField::Missing {
             self.value.count_member();
         }
-        Ok(removed)
+        Ok(removed == StoredField::Live)
     }
 
-    /// Adds to the integer that a field is, 0 if there is none; returns the sum.
+    /// Adds to the integer that a field is, 0 if there is none; returns the sum. The field keeps its time to live.
     ///
     /// # Errors
     /// As [`HashMut::set`], [`StoreError::HashValueNotInteger`], [`StoreError::Overflow`].
@@ -110,11 +124,11 @@ impl HashMut<'_> {
             None => 0,
         };
         let sum = old.checked_add(by).ok_or(StoreError::Overflow)?;
-        self.set(field, itoa::Buffer::new().format(sum).as_bytes())?;
+        self.put(field, itoa::Buffer::new().format(sum).as_bytes(), ExpiryChange::Keep)?;
         Ok(sum)
     }
 
-    /// Adds to the number that a field is, 0 if there is none; returns the sum as it is now stored.
+    /// Adds to the number that a field is, 0 if there is none; returns the sum as it is now stored. The field keeps its time to live.
     ///
     /// # Errors
     /// As [`HashMut::set`], [`StoreError::HashValueNotFloat`], [`StoreError::NanOrInfinity`].
@@ -125,16 +139,16 @@ impl HashMut<'_> {
         };
         let sum = old.plus(by.into()).filter(|sum| sum.is_finite()).ok_or(StoreError::NanOrInfinity)?;
         let text = sum.format();
-        self.set(field, text.as_bytes())?;
+        self.put(field, text.as_bytes(), ExpiryChange::Keep)?;
         Ok(text)
     }
 
-    fn encoding(&self) -> Result<Option<HashEncoding>> {
+    pub(super) fn encoding(&self) -> Result<Option<HashEncoding>> {
         self.value.encoding()?.map(Encoding::of_hash).transpose()
     }
 
     /// Whether a hash of so many fields, one of which is so long, may be packed into so many bytes.
-    fn packs(&self, count: usize, longest: usize, bytes: usize) -> bool {
+    pub(super) fn packs(&self, count: usize, longest: usize, bytes: usize) -> bool {
         count <= self.value.limit(&MAX_PACKED_FIELDS).min(PACKED_MAX_ITEMS)
             && longest <= self.value.limit(&MAX_PACKED_LEN)
             && bytes <= PACKED_MAX_BYTES

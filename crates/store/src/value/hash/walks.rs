@@ -7,8 +7,10 @@ use quire_rng::SplitMix64;
 
 use super::fields::Field;
 use super::packed::{self, FieldSpan};
+use super::packed_ttl;
+use super::ttl_table::TtlField;
 use super::view::view;
-use super::{field_count, for_each_field};
+use super::{expired_count, field_count, for_each_field, stored_count};
 use crate::db::DbId;
 use crate::encoding::{HashEncoding, ValueType};
 use crate::error::{Result, StoreError};
@@ -16,9 +18,14 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::value::ValueRef;
 use crate::table::TableHead;
 use crate::table::sample::{SelectionSampler, random_item};
+use crate::value::zset::schedule;
 
 /// If more than one in so many fields is wanted, a walk is cheaper than picking.
 const PICK_ONE_IN: usize = 3;
+/// Items that are drawn before a field without a time to live is looked for in one bucket after the other.
+const PLAIN_TRIES: usize = 30;
+/// Buckets that are looked at so, for all fields of one request.
+const MOST_BUCKETS: u32 = 4096;
 
 /// Calls `f` with about `count` fields of a hash and returns the cursor to go on with, 0 at the end; with all of a
 /// small hash. The promise is that of [`Keyspace::scan`].
@@ -71,33 +78,142 @@ fn show_random(
 ) -> Result<()> {
     let len = field_count(hash)?;
     if distinct && n >= len {
-        return for_each_field(hash.arena(), hash.entry(), f);
+        return for_each_field(hash, f);
     }
     match hash.encoding()?.of_hash()? {
         HashEncoding::Table => show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, rng),
-        HashEncoding::Packed => show_random_of_packed(hash.bytes()?, n, distinct, f, rng),
+        HashEncoding::Packed => {
+            let bytes = hash.bytes()?;
+            let spans = packed::pairs(bytes)?.collect::<Result<Vec<FieldSpan>>>()?;
+            if spans.is_empty() {
+                return Err(StoreError::damaged("a hash without fields"));
+            }
+            let mut show = |span: &FieldSpan| f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
+            show_random_of(&spans, n, distinct, rng, &mut show);
+            Ok(())
+        }
+        HashEncoding::PackedTtl => {
+            let (bytes, now_ms, mut spans) = (hash.bytes()?, hash.keyspace().now_ms(), Vec::new());
+            for span in packed_ttl::records(bytes)? {
+                spans.extend(Some(span?).filter(|span| span.is_live(now_ms)));
+            }
+            show_random_of(&spans, n, distinct, rng, &mut |span| f(span.name(bytes), span.content(bytes)));
+            Ok(())
+        }
+        HashEncoding::TableTtl if len == 0 => Ok(()),
+        HashEncoding::TableTtl => show_random_of_ttl_table(hash, n, distinct, f, rng),
     }
 }
 
-fn show_random_of_packed(
-    bytes: &[u8],
+/// Shows some of the fields of a packed hash.
+fn show_random_of<T>(fields: &[T], n: usize, distinct: bool, rng: &mut SplitMix64, show: &mut dyn FnMut(&T)) {
+    if distinct {
+        let mut chooser = SelectionSampler { wanted: n as u64, left: fields.len() as u64 };
+        fields.iter().filter(|_| chooser.takes(rng)).for_each(show);
+    } else if !fields.is_empty() {
+        (0..n).for_each(|_| show(&fields[rng.index(fields.len())]));
+    }
+}
+
+/// Shows fields of a table some of whose fields have times to live: of those the ones whose time has not come are known by their ranks.
+/// Others are drawn among all items; if there are very few of them among very many whose time has come, fewer may be shown.
+fn show_random_of_ttl_table(
+    hash: &ValueRef<'_>,
     n: usize,
     distinct: bool,
     f: &mut dyn FnMut(&[u8], &[u8]),
     rng: &mut SplitMix64,
 ) -> Result<()> {
-    let spans = packed::pairs(bytes)?.collect::<Result<Vec<FieldSpan>>>()?;
-    let mut show = |span: &FieldSpan| f(&bytes[span.field..][..span.field_len], &bytes[span.value..span.end()]);
-    if spans.is_empty() {
-        return Err(StoreError::damaged("a hash without fields"));
+    let len = field_count(hash)?;
+    if distinct && n.saturating_mul(PICK_ONE_IN) > len {
+        let mut chooser = SelectionSampler { wanted: n as u64, left: len as u64 };
+        return for_each_field(hash, &mut |field, value| {
+            if chooser.takes(rng) {
+                f(field, value);
+            }
+        });
     }
-    if distinct {
-        let mut chooser = SelectionSampler { wanted: n as u64, left: spans.len() as u64 };
-        spans.iter().filter(|_| chooser.takes(rng)).for_each(&mut show);
-    } else {
-        (0..n).for_each(|_| show(&spans[rng.index(spans.len())]));
+    let mut draw = TtlDraw::new(hash)?;
+    let (arena, mut seen, mut shown) = (hash.arena(), HashSet::new(), 0);
+    // With two thirds not yet seen, four tries a field are plenty.
+    let mut tries = n.saturating_mul(20).saturating_add(100);
+    while shown < n && tries > 0 {
+        tries -= 1;
+        let Some(field) = draw.field(hash, rng)? else { return Ok(()) };
+        if !distinct || seen.insert(field.handle) {
+            f(field.name(arena)?, field.value(arena)?);
+            shown += 1;
+        }
     }
     Ok(())
+}
+
+/// What is known of such a table when fields are drawn by chance.
+struct TtlDraw {
+    head: TableHead,
+    /// Fields without a time to live.
+    plain: u64,
+    /// The rank of the first field whose time has not come.
+    first: u64,
+    /// Such fields.
+    live: u64,
+    /// Buckets that may yet be looked at one after the other.
+    buckets_left: u32,
+}
+
+impl TtlDraw {
+    fn new(hash: &ValueRef<'_>) -> Result<TtlDraw> {
+        let head = hash.table()?;
+        let (in_tree, first) = (schedule::len(hash.arena(), &head)?, expired_count(hash)?);
+        let plain = stored_count(hash)?.checked_sub(in_tree);
+        let plain = plain.ok_or_else(|| StoreError::damaged("a hash with more times than fields"))?;
+        Ok(TtlDraw { head, plain, first, live: in_tree.saturating_sub(first), buckets_left: MOST_BUCKETS })
+    }
+
+    /// One of the fields, all equally likely as long as those without a time to live are soon met.
+    fn field(&mut self, hash: &ValueRef<'_>, rng: &mut SplitMix64) -> Result<Option<TtlField>> {
+        let arena = hash.arena();
+        if rng.below(self.plain + self.live) < self.plain {
+            for _ in 0..PLAIN_TRIES {
+                let item = random_item(arena, &self.head, rng)?;
+                if let Some(field) = item.map_or(Ok(None), |item| plain_field(arena, item))? {
+                    return Ok(Some(field));
+                }
+            }
+            if let Some(field) = self.walk(arena, rng)? {
+                return Ok(Some(field));
+            }
+        }
+        if self.live == 0 {
+            return Ok(None);
+        }
+        TtlField::read(arena, schedule::item_at(arena, &self.head, self.first + rng.below(self.live))?)
+    }
+
+    /// The first field without a time to live from some bucket on.
+    fn walk(&mut self, arena: &Arena, rng: &mut SplitMix64) -> Result<Option<TtlField>> {
+        let buckets = self.head.buckets();
+        let (start, most) = (rng.below(u64::from(buckets)) as u32, buckets.min(self.buckets_left));
+        for step in 0..most {
+            self.buckets_left -= 1;
+            let mut found = None;
+            self.head.visit(arena, (start + step) % buckets, |item| {
+                if found.is_none() {
+                    found = plain_field(arena, item)?;
+                }
+                Ok(())
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The field that an item is, if it has no time to live.
+fn plain_field(arena: &Arena, item: Handle) -> Result<Option<TtlField>> {
+    Ok(TtlField::read(arena, item)?.filter(|field| field.expiry_ms.is_none()))
 }
 
 fn show_random_of_table(

@@ -12,7 +12,7 @@ use super::members;
 use super::nodes::{self, Node, Slot};
 
 /// Copies on for about so many items, or slots of nodes.
-pub(super) fn copy_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) -> Result<usize> {
+pub(in crate::value) fn copy_step(heap: &mut Heap, copy: &mut TableCopy, budget: usize) -> Result<usize> {
     let mut spent = copy.step_with_room(heap, budget, nodes::room_of_copy)?;
     while spent < budget && copy.has_all_items() {
         let Some((node, first)) = copy.next_unlinked() else { break };

@@ -6,6 +6,8 @@
 //! 16 bytes
 //! ```
 //!
+//! A field of a hash that has a time to live begins in the same way, with bit 30 of the length set, so that the tree takes it, too.
+//!
 //! Functions on the table's head; the caller writes it back to the entry.
 
 use quire_arena::{Arena, Handle};
@@ -18,7 +20,9 @@ const LEN_OFFSET: usize = 4;
 const SCORE_OFFSET: usize = 8;
 const HEADER_BYTES: usize = 16;
 /// In the place of a member's length: the item is a node.
-pub(super) const NODE: u32 = 1 << 31;
+pub(in crate::value) const NODE: u32 = 1 << 31;
+/// Beside the length: the item is a hash's field that has a time to live.
+pub(in crate::value) const TTL: u32 = 1 << 30;
 
 /// The bytes of a member.
 #[inline]
@@ -27,7 +31,7 @@ pub(super) fn text(arena: &Arena, item: Handle) -> Result<&[u8]> {
     if len & NODE != 0 {
         return Err(StoreError::damaged("a node in the place of a sorted set's member"));
     }
-    Ok(arena.bytes(item, HEADER_BYTES, len as usize)?)
+    Ok(arena.bytes(item, HEADER_BYTES, (len & !TTL) as usize)?)
 }
 
 /// Whether an item of the table is a member.

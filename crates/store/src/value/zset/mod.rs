@@ -14,6 +14,7 @@ mod nodes;
 mod order;
 mod packed;
 mod path;
+pub(super) mod schedule;
 mod scored;
 mod store;
 mod tree;

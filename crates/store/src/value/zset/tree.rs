@@ -147,11 +147,11 @@ pub(super) fn walk<'a>(
 }
 
 /// A sorted set's tree, to be changed.
-pub(super) struct Tree<'a> {
-    pub(super) heap: &'a mut Heap,
-    pub(super) head: &'a mut TableHead,
+pub(in crate::value) struct Tree<'a> {
+    pub(in crate::value) heap: &'a mut Heap,
+    pub(in crate::value) head: &'a mut TableHead,
     /// Numbers new nodes.
-    pub(super) hasher: &'a MemberHasher,
+    pub(in crate::value) hasher: &'a MemberHasher,
 }
 
 impl Tree<'_> {
@@ -198,7 +198,7 @@ impl Tree<'_> {
     }
 
     /// Gives a member another score.
-    pub(super) fn move_to(&mut self, item: Handle, score: f64) -> Result<()> {
+    pub(in crate::value) fn move_to(&mut self, item: Handle, score: f64) -> Result<()> {
         let mut path = locate(&self.heap.arena, self.head, item)?;
         self.widen(&mut path)?;
         if self.stays(&path, item, score)? {
@@ -241,8 +241,31 @@ impl Tree<'_> {
         Ok(above && if at + 1 < node.used { precedes((score, text), key(at + 1)?) } else { is_root })
     }
 
+    /// Takes an item out that stays in the table.
+    pub(in crate::value) fn withdraw(&mut self, item: Handle) -> Result<()> {
+        let path = locate(&self.heap.arena, self.head, item)?;
+        self.take_out(path)
+    }
+
+    /// Has another item in the place of one, whose score and bytes it has. Nothing has changed if this fails.
+    pub(in crate::value) fn exchange(&mut self, old: Handle, new: Handle) -> Result<()> {
+        let mut path = locate(&self.heap.arena, self.head, old)?;
+        self.widen(&mut path)?;
+        for Step { node, at } in path.steps[..path.len].iter().rev() {
+            let slot = node.slot(&self.heap.arena, *at)?;
+            if slot.member != old {
+                return Err(damaged());
+            }
+            node.set_slot(&mut self.heap.arena, *at, Slot { member: new, ..slot })?;
+            if *at > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts an item in the tree, by this score.
-    fn insert(&mut self, score: f64, item: Handle) -> Result<()> {
+    pub(in crate::value) fn insert(&mut self, score: f64, item: Handle) -> Result<()> {
         let slot = Slot { score, member: item, child: Handle::NULL, elements: 1 };
         if self.head.root().is_null() {
             let mut root = self.create(0, LEAF_SLOTS[0])?;
@@ -442,10 +465,20 @@ impl Tree<'_> {
 /// Checks the tree of a table whose items were checked; `is_listed` tells whether an item is in the table. Takes as long as the tree
 /// is large.
 pub(super) fn check(arena: &Arena, head: &TableHead, is_listed: &dyn Fn(Handle) -> Result<bool>) -> Result<()> {
+    let (elements, nodes) = check_nodes(arena, head, is_listed)?;
+    if elements + nodes == head.count { Ok(()) } else { Err(damaged()) }
+}
+
+/// As [`check`], of a table that may have other items; returns how many are in the tree, and its nodes.
+pub(super) fn check_nodes(
+    arena: &Arena,
+    head: &TableHead,
+    is_listed: &dyn Fn(Handle) -> Result<bool>,
+) -> Result<(u64, u64)> {
     let (mut nodes, mut last) = (0, None);
     let root = Node::read(arena, head.root())?;
     let elements = check_node(arena, &root, is_listed, &mut nodes, &mut last)?;
-    if elements + nodes == head.count { Ok(()) } else { Err(damaged()) }
+    Ok((elements, nodes))
 }
 
 /// Checks a node and what is below it, behind the last member that was passed; returns how many members that are.

@@ -1,0 +1,59 @@
+//! What commands on hashes whose fields have times to live are logged as.
+//!
+//! Relies on the log of a server without sockets.
+
+use quire_store::{DbId, Store, ValueType, hash};
+
+use super::{KEYS, Logging, START_MS, assert_logged_after};
+
+#[test]
+fn times_to_live_of_fields_are_logged_by_their_result() {
+    let later = |ms: i64| START_MS + ms;
+    let before = ["HSET h x 1 y 2", &format!("HPEXPIREAT h {} FIELDS 1 x", later(9000))];
+    for (line, effect) in [
+        ("HINCRBYFLOAT h x 0.5", format!("HSET h x 1.5; HPEXPIREAT h {} FIELDS 1 x", later(9000))),
+        ("HEXPIRE h 10 GT FIELDS 3 x none y", format!("HPEXPIREAT h {} FIELDS 1 x", later(10_000))),
+        ("HPEXPIREAT h 1 FIELDS 2 none y", "HDEL h y".to_owned()),
+        ("HEXPIRE h 5 GT FIELDS 1 x", String::new()),
+        ("hpersist h FIELDS 2 x y", "hpersist h FIELDS 1 x".to_owned()),
+        ("HPERSIST h FIELDS 1 y", String::new()),
+        ("HSET h x 2", "HSET h x 2".to_owned()),
+        ("HINCRBY h x 1", "HINCRBY h x 1".to_owned()),
+    ] {
+        assert_logged_after(&before, line, &effect);
+    }
+}
+
+#[test]
+fn a_field_whose_time_has_come_is_logged_as_removed_or_overwritten() {
+    let made = ["HSET h x 1 y 2", &format!("HPEXPIREAT h {} FIELDS 1 x", START_MS + 10)];
+    for (line, effect) in [
+        ("HINCRBY h x 5", "HSET h x 5"),
+        ("HSETNX h x 5", "HSET h x 5"),
+        ("HDEL h x", "HDEL h x"),
+        ("HPERSIST h FIELDS 1 x", ""),
+        ("HPEXPIRE h 100 FIELDS 1 x", ""),
+        ("HGETALL h", ""),
+        ("expire-step", "HDEL h x"),
+    ] {
+        let mut server = Logging::new();
+        made.iter().for_each(|line| server.run(line));
+        server.wait_ms(10);
+        server.run(line);
+        server.state.log_writer.as_mut().unwrap().note_expired(&mut server.store);
+        assert_eq!(server.logged()[2..].join("; "), effect, "{line}");
+    }
+}
+
+/// The fields of all hashes, and when they expire, by a clock at whose time nothing has.
+pub(super) fn field_expiries(store: &mut Store) -> Vec<(Vec<u8>, Option<i64>)> {
+    let mut found = Vec::new();
+    for (db, key) in (0..2).flat_map(|db| KEYS.map(|key| (DbId(db), key))) {
+        if store.kind(db, key.as_bytes()).unwrap() == Some(ValueType::Hash) {
+            let hash = hash::view(store, db, key.as_bytes()).unwrap();
+            hash.for_each_with_expiry(&mut |field, _, at_ms| found.push((field.to_vec(), at_ms))).unwrap();
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,150 @@
+//! The index of values whose parts have times to live of their own: hashes with such fields. One table for each database, beside its other
+//! two, in an object that the root names as long as there are such keys.
+//!
+//! A value belongs in it by its encoding. Relies on `entries` and `keys` to tell what becomes of an entry, as they tell the index of
+//! expiring keys.
+
+use quire_arena::{Arena, Handle};
+use zerocopy::IntoBytes;
+
+use crate::encoding::Encoding;
+use crate::error::{Result, StoreError};
+use crate::heap::External;
+use crate::keyspace::Keyspace;
+use crate::keyspace::entry::Entry;
+use crate::keyspace::root::{self, DATABASES};
+use crate::table::bucket::Tag;
+use crate::table::reclaim::{self, Items};
+use crate::table::{Hash, TableHead};
+
+/// A table of so many buckets is freed at once.
+const FEW_BUCKETS: u32 = 64;
+
+/// The index: keys that hold values whose parts expire, by the same hash as in the other tables.
+#[derive(Debug, Default)]
+pub(crate) struct PartIndex {
+    /// Where the tables lie in the arena; null as long as there is no such key.
+    object: Handle,
+    pub(super) tables: Box<[TableHead; DATABASES]>,
+    /// The database to go on with.
+    pub(super) next_db: usize,
+    /// How far the search has come in each.
+    pub(super) cursors: [u64; DATABASES],
+}
+
+impl PartIndex {
+    /// The index of an arena whose root was opened.
+    pub(super) fn open(arena: &Arena, root: Handle) -> Result<PartIndex> {
+        let object = root::part_index(arena, root)?.object;
+        let mut tables = Box::new([TableHead::default(); DATABASES]);
+        if !object.is_null() {
+            tables.copy_from_slice(arena.slice::<TableHead>(object, 0, DATABASES)?);
+            tables.iter().try_for_each(|table| table.check(arena))?;
+        }
+        Ok(PartIndex { object, tables, next_db: 0, cursors: [0; DATABASES] })
+    }
+
+    /// Writes a database's table through.
+    fn sync(&self, arena: &mut Arena, index: usize) -> Result<()> {
+        if self.object.is_null() {
+            return Ok(());
+        }
+        let bytes = arena.bytes_mut(self.object, index * TableHead::BYTES, TableHead::BYTES)?;
+        bytes.copy_from_slice(self.tables[index].as_bytes());
+        Ok(())
+    }
+}
+
+/// Whether an entry belongs in the index.
+#[inline]
+pub(super) fn has_parts(entry: &Entry) -> bool {
+    entry.encoding().is_ok_and(Encoding::expires_in_parts)
+}
+
+/// Tells the index that an entry came, moved or went. Nothing has changed if there is no memory for it.
+pub(super) fn index(
+    keyspace: &mut Keyspace,
+    index: usize,
+    hash: u32,
+    old: Option<Handle>,
+    new: Option<Handle>,
+) -> Result<()> {
+    if old == new {
+        return Ok(());
+    }
+    if keyspace.searches.parts.object.is_null() {
+        make(keyspace)?;
+    }
+    let Keyspace { heap, searches, .. } = keyspace;
+    let parts = &mut searches.parts;
+    let table = &mut parts.tables[index];
+    let done = match (old, new) {
+        (Some(old), Some(new)) => match table.replace(&mut heap.arena, hash, old, new)? {
+            true => return Ok(()),
+            false => return Err(StoreError::damaged("a value whose parts expire is not in the index")),
+        },
+        (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop),
+        // An entry is found in it by its handle, so any tag will do.
+        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, Hash { low: hash, tag: Tag::of(1) }, new)),
+        (None, None) => Ok(()),
+    };
+    parts.sync(&mut heap.arena, index)?;
+    let released = if new.is_none() || done.is_err() { release(keyspace) } else { Ok(()) };
+    done.and(released)
+}
+
+/// Makes the tables, all empty.
+fn make(keyspace: &mut Keyspace) -> Result<()> {
+    let bytes = DATABASES * TableHead::BYTES;
+    let object = keyspace.heap.alloc_external(bytes)?;
+    keyspace.heap.arena.bytes_mut(object, 0, bytes)?.fill(0);
+    root::set_part_index(&mut keyspace.heap.arena, keyspace.root, External { object, size: bytes as u32 })?;
+    keyspace.searches.parts.object = object;
+    Ok(())
+}
+
+/// Gives the tables back if no key is in them any more: then a database has no byte for such values, and older programs know all that it
+/// has.
+fn release(keyspace: &mut Keyspace) -> Result<()> {
+    if keyspace.searches.parts.object.is_null() || is_in_use(keyspace) {
+        return Ok(());
+    }
+    let own_root = keyspace.root;
+    let Keyspace { heap, searches, .. } = keyspace;
+    let parts = &mut searches.parts;
+    for table in parts.tables.iter_mut().map(std::mem::take) {
+        // It has few buckets without keys, unless damage says otherwise.
+        if table.buckets() <= FEW_BUCKETS {
+            reclaim::dissolve(heap, table)?;
+        } else {
+            reclaim::retire(heap, table, Items::Borrowed)?;
+        }
+    }
+    root::set_part_index(&mut heap.arena, own_root, External::default())?;
+    let object = std::mem::replace(&mut parts.object, Handle::NULL);
+    Ok(heap.arena.free(object)?)
+}
+
+/// Whether any key is in it.
+pub(super) fn is_in_use(keyspace: &Keyspace) -> bool {
+    keyspace.searches.parts.tables.iter().any(|table| table.count > 0)
+}
+
+/// Takes the index of a database away, for the caller to free.
+pub(super) fn take(keyspace: &mut Keyspace, index: usize) -> Result<TableHead> {
+    let Keyspace { heap, searches, .. } = &mut *keyspace;
+    let table = std::mem::take(&mut searches.parts.tables[index]);
+    searches.parts.cursors[index] = 0;
+    searches.parts.sync(&mut heap.arena, index)?;
+    release(keyspace)?;
+    Ok(table)
+}
+
+/// Exchanges the indexes of two databases.
+pub(super) fn swap(keyspace: &mut Keyspace, a: usize, b: usize) -> Result<()> {
+    let Keyspace { heap, searches, .. } = keyspace;
+    searches.parts.tables.swap(a, b);
+    searches.parts.cursors.swap(a, b);
+    searches.parts.sync(&mut heap.arena, a)?;
+    searches.parts.sync(&mut heap.arena, b)
+}

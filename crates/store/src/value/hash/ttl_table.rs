@@ -1,0 +1,313 @@
+//! The fields of a hash that is a table and of which some have times to live: one arena object each. Those that have are in a tree, by
+//! the instants at which they expire; its nodes are items of the same table (`zset::schedule`).
+//!
+//! ```text
+//! a field without an instant: as in `fields`
+//! a field with an instant:    0  hash u32 · field length u32 (bit 30 set) · instant f64, in unix milliseconds
+//!                             16 field bytes · value length u32 · value bytes
+//! ```
+//!
+//! The value in the entry is the table's head and, behind it, how many fields there are (u64): the head's count has the nodes, too. A
+//! table of fields without instants becomes such a one, and such a one a table of fields again, by these eight bytes alone.
+//!
+//! Relies on the tree for the order; a field's object changes only here, so that the tree has its handle and instant.
+
+use quire_arena::{Arena, Handle};
+
+use crate::error::{Result, StoreError};
+use crate::heap::Heap;
+use crate::keyspace::MemberHasher;
+use crate::table::{Hash, TableHead};
+use crate::value::zset::schedule::{self, NODE, TTL, Tree};
+
+use super::fields::{self, Field};
+
+/// Bytes of the value in its entry.
+const VALUE_BYTES: usize = TableHead::BYTES + size_of::<u64>();
+
+const PLAIN_HEADER_BYTES: usize = 12;
+const LEN_OFFSET: usize = 4;
+const INSTANT_OFFSET: usize = 8;
+const HEADER_BYTES: usize = 16;
+const VALUE_LEN_BYTES: usize = 4;
+
+fn damaged() -> StoreError {
+    StoreError::damaged("a field of a hash that is not well-formed")
+}
+
+/// How many fields there are, as the value says that begins with the table's head.
+pub(super) fn field_count(value: &[u8]) -> Result<u64> {
+    if value.len() != VALUE_BYTES {
+        return Err(damaged());
+    }
+    let bytes = value[TableHead::BYTES..].first_chunk();
+    bytes.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or_else(damaged)
+}
+
+/// An instant as the tree has it. Every one that a hash has is exact.
+pub(super) fn instant(at_ms: i64) -> f64 {
+    at_ms as f64
+}
+
+/// A field's object, and what it says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TtlField {
+    pub(super) handle: Handle,
+    hash: u32,
+    name_len: usize,
+    value_len: usize,
+    /// When it expires, in unix milliseconds.
+    pub(super) expiry_ms: Option<i64>,
+}
+
+impl TtlField {
+    /// Reads an item of the table; `None` if it is a node of the tree.
+    pub(super) fn read(arena: &Arena, handle: Handle) -> Result<Option<TtlField>> {
+        let &[hash, len] = arena.slice::<u32>(handle, 0, 2)?.first_chunk::<2>().ok_or_else(damaged)?;
+        if len & NODE != 0 {
+            return Ok(None);
+        }
+        let name_len = (len & !TTL) as usize;
+        if len & TTL == 0 {
+            let value_len = arena.slice::<u32>(handle, LEN_OFFSET + size_of::<u32>(), 1)?[0] as usize;
+            return Ok(Some(TtlField { handle, hash, name_len, value_len, expiry_ms: None }));
+        }
+        let expiry_ms = Some(arena.slice::<f64>(handle, INSTANT_OFFSET, 1)?[0] as i64);
+        let value_len = arena.bytes(handle, HEADER_BYTES + name_len, VALUE_LEN_BYTES)?.first_chunk();
+        let value_len = value_len.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or_else(damaged)? as usize;
+        Ok(Some(TtlField { handle, hash, name_len, value_len, expiry_ms }))
+    }
+
+    fn name_offset(&self) -> usize {
+        if self.expiry_ms.is_some() { HEADER_BYTES } else { PLAIN_HEADER_BYTES }
+    }
+
+    fn value_offset(&self) -> usize {
+        let between = if self.expiry_ms.is_some() { VALUE_LEN_BYTES } else { 0 };
+        self.name_offset() + self.name_len + between
+    }
+
+    fn size(&self) -> usize {
+        Arena::class_size(self.value_offset() + self.value_len)
+    }
+
+    pub(super) fn name<'a>(&self, arena: &'a Arena) -> Result<&'a [u8]> {
+        Ok(arena.bytes(self.handle, self.name_offset(), self.name_len)?)
+    }
+
+    pub(super) fn value<'a>(&self, arena: &'a Arena) -> Result<&'a [u8]> {
+        Ok(arena.bytes(self.handle, self.value_offset(), self.value_len)?)
+    }
+
+    /// Whether its time has not come.
+    pub(super) fn is_live(&self, now_ms: i64) -> bool {
+        self.expiry_ms.is_none_or(|at_ms| at_ms > now_ms)
+    }
+}
+
+/// Finds a field, expired or not.
+pub(super) fn find(arena: &Arena, head: &TableHead, hash: Hash, name: &[u8]) -> Result<Option<TtlField>> {
+    let found = head.find(arena, hash, |item| {
+        let words = arena.slice::<u32>(item, 0, 2)?;
+        if words[0] != hash.low || words[1] & !TTL != name.len() as u32 {
+            return Ok(false);
+        }
+        let offset = if words[1] & TTL != 0 { HEADER_BYTES } else { PLAIN_HEADER_BYTES };
+        Ok(arena.bytes(item, offset, name.len())? == name)
+    })?;
+    found.map_or(Ok(None), |handle| TtlField::read(arena, handle))
+}
+
+/// Such a table, to be changed. The caller counts the fields.
+pub(super) struct TtlTable<'a> {
+    pub(super) heap: &'a mut Heap,
+    pub(super) head: &'a mut TableHead,
+    /// Numbers new nodes.
+    pub(super) hasher: &'a MemberHasher,
+}
+
+impl TtlTable<'_> {
+    fn tree(&mut self) -> Tree<'_> {
+        Tree { heap: self.heap, head: self.head, hasher: self.hasher }
+    }
+
+    /// Adds a field that the table doesn't have. Nothing has changed if this fails, but for a bucket that may be split.
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], expiry_ms: Option<i64>) -> Result<()> {
+        let hash = self.hasher.hash(name);
+        let Some(at_ms) = expiry_ms else { return fields::insert(self.heap, self.head, hash, name, value) };
+        let field = create(self.heap, hash.low, name, value, at_ms)?;
+        let listed = self.heap.with_room(|arena| self.head.insert(arena, hash, field.handle));
+        if let Err(error) = listed {
+            self.heap.arena.free(field.handle)?;
+            return Err(error);
+        }
+        self.head.item_bytes = self.head.item_bytes.saturating_add(field.size() as u64);
+        let scheduled = self.tree().insert(instant(at_ms), field.handle);
+        if let Err(error) = scheduled {
+            self.unlist(field)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Takes a field out and frees it.
+    pub(super) fn remove(&mut self, field: TtlField) -> Result<()> {
+        if field.expiry_ms.is_some() {
+            self.tree().withdraw(field.handle)?;
+        }
+        self.unlist(field)
+    }
+
+    /// Gives a field another value and another instant, or none. Nothing has changed if this fails.
+    pub(super) fn set(&mut self, old: TtlField, name: &[u8], value: &[u8], expiry_ms: Option<i64>) -> Result<()> {
+        match (old.expiry_ms, expiry_ms) {
+            (None, None) => {
+                let field = Field::read(&self.heap.arena, old.handle)?;
+                fields::set_value(self.heap, self.head, field, self.hasher.hash(name), value)
+            }
+            (Some(_), None) => {
+                let new = create_plain(self.heap, old.hash, name, value)?;
+                self.tree().withdraw(old.handle)?;
+                self.replace(old, new)
+            }
+            (before, Some(at_ms)) => self.set_with_expiry(old, (name, value), before, at_ms),
+        }
+    }
+
+    fn set_with_expiry(
+        &mut self,
+        old: TtlField,
+        (name, value): (&[u8], &[u8]),
+        before: Option<i64>,
+        at_ms: i64,
+    ) -> Result<()> {
+        let new_size = Arena::class_size(HEADER_BYTES + name.len() + VALUE_LEN_BYTES + value.len());
+        if before == Some(at_ms) && new_size == old.size() {
+            return write_value(&mut self.heap.arena, &old, value);
+        }
+        let new = create(self.heap, old.hash, name, value, at_ms)?;
+        let scheduled = match before {
+            // In the tree two fields of one name can't have one instant, not even for a moment.
+            Some(before) if before == at_ms => self.tree().exchange(old.handle, new.handle),
+            Some(_) | None => self.tree().insert(instant(at_ms), new.handle),
+        };
+        if let Err(error) = scheduled {
+            self.heap.arena.free(new.handle)?;
+            return Err(error);
+        }
+        if before.is_some_and(|before| before != at_ms) {
+            self.tree().withdraw(old.handle)?;
+        }
+        self.replace(old, new)
+    }
+
+    /// Gives a field another instant, or none. Nothing has changed if this fails.
+    pub(super) fn set_expiry(&mut self, field: TtlField, expiry_ms: Option<i64>) -> Result<()> {
+        match (field.expiry_ms, expiry_ms) {
+            (before, after) if before == after => Ok(()),
+            (Some(_), Some(at_ms)) => self.tree().move_to(field.handle, instant(at_ms)),
+            _ => {
+                let (name, value) = (field.name(&self.heap.arena)?.to_vec(), field.value(&self.heap.arena)?.to_vec());
+                self.set(field, &name, &value, expiry_ms)
+            }
+        }
+    }
+
+    /// The field that expires first, if any does.
+    pub(super) fn first(&self) -> Result<Option<TtlField>> {
+        match schedule::first(&self.heap.arena, self.head)? {
+            Some((_, item)) => TtlField::read(&self.heap.arena, item),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts a field's new object, which the tree knows already if it has an instant, in the place of the old one, which the tree has forgotten.
+    fn replace(&mut self, old: TtlField, new: TtlField) -> Result<()> {
+        if !self.head.replace(&mut self.heap.arena, old.hash, old.handle, new.handle)? {
+            return Err(StoreError::damaged("a field is not in its table"));
+        }
+        self.heap.arena.free(old.handle)?;
+        let others = self.head.item_bytes.saturating_sub(old.size() as u64);
+        self.head.item_bytes = others.saturating_add(new.size() as u64);
+        Ok(())
+    }
+
+    /// Takes a field that is not in the tree out of the table, and frees it.
+    fn unlist(&mut self, field: TtlField) -> Result<()> {
+        if !self.head.remove(&mut self.heap.arena, field.hash, field.handle)? {
+            return Err(StoreError::damaged("a field is not in its table"));
+        }
+        self.head.item_bytes = self.head.item_bytes.saturating_sub(field.size() as u64);
+        Ok(self.heap.arena.free(field.handle)?)
+    }
+}
+
+/// The object of a field with an instant, in no table yet.
+fn create(heap: &mut Heap, hash: u32, name: &[u8], value: &[u8], at_ms: i64) -> Result<TtlField> {
+    let total = HEADER_BYTES + name.len() + VALUE_LEN_BYTES + value.len();
+    let handle = heap.alloc(total)?;
+    let bytes = heap.arena.bytes_mut(handle, 0, total)?;
+    bytes[..LEN_OFFSET].copy_from_slice(&hash.to_ne_bytes());
+    bytes[LEN_OFFSET..INSTANT_OFFSET].copy_from_slice(&(name.len() as u32 | TTL).to_ne_bytes());
+    bytes[INSTANT_OFFSET..HEADER_BYTES].copy_from_slice(&instant(at_ms).to_ne_bytes());
+    let (own_name, rest) = bytes[HEADER_BYTES..].split_at_mut(name.len());
+    own_name.copy_from_slice(name);
+    let (len, own_value) = rest.split_at_mut(VALUE_LEN_BYTES);
+    len.copy_from_slice(&(value.len() as u32).to_ne_bytes());
+    own_value.copy_from_slice(value);
+    Ok(TtlField { handle, hash, name_len: name.len(), value_len: value.len(), expiry_ms: Some(at_ms) })
+}
+
+/// The object of a field without an instant, in no table yet.
+fn create_plain(heap: &mut Heap, hash: u32, name: &[u8], value: &[u8]) -> Result<TtlField> {
+    let total = PLAIN_HEADER_BYTES + name.len() + value.len();
+    let handle = heap.alloc(total)?;
+    let bytes = heap.arena.bytes_mut(handle, 0, total)?;
+    let words = [hash, name.len() as u32, value.len() as u32].map(u32::to_ne_bytes);
+    bytes[..PLAIN_HEADER_BYTES].copy_from_slice(words.as_flattened());
+    bytes[PLAIN_HEADER_BYTES..][..name.len()].copy_from_slice(name);
+    bytes[PLAIN_HEADER_BYTES + name.len()..].copy_from_slice(value);
+    Ok(TtlField { handle, hash, name_len: name.len(), value_len: value.len(), expiry_ms: None })
+}
+
+/// Writes another value over that of a field with an instant, whose object has room for it.
+fn write_value(arena: &mut Arena, field: &TtlField, value: &[u8]) -> Result<()> {
+    let offset = HEADER_BYTES + field.name_len;
+    let bytes = arena.bytes_mut(field.handle, offset, VALUE_LEN_BYTES + value.len())?;
+    bytes[..VALUE_LEN_BYTES].copy_from_slice(&(value.len() as u32).to_ne_bytes());
+    bytes[VALUE_LEN_BYTES..].copy_from_slice(value);
+    Ok(())
+}
+
+/// Checks the tree of a table whose items were checked, and that every field with an instant is in it; `hash_of` hashes a name. Takes as long
+/// as the table is large.
+pub(super) fn check(arena: &Arena, head: &TableHead, field_count: u64, hash_of: impl Fn(&[u8]) -> Hash) -> Result<()> {
+    let mut with_instant = 0;
+    head.for_each(arena, |item| {
+        let Some(field) = TtlField::read(arena, item)? else { return Ok(()) };
+        let name = field.name(arena)?;
+        // Of two fields of one name only one is the first that is found.
+        if find(arena, head, hash_of(name), name)?.is_none_or(|found| found.handle != item) {
+            return Err(damaged());
+        }
+        if let Some(at_ms) = field.expiry_ms {
+            let kept = arena.slice::<f64>(item, INSTANT_OFFSET, 1)?[0];
+            if kept.to_bits() != instant(at_ms).to_bits() {
+                return Err(damaged());
+            }
+            with_instant += 1;
+        }
+        Ok(())
+    })?;
+    let is_listed = |item: Handle| -> Result<bool> {
+        let Some(field) = TtlField::read(arena, item)? else { return Ok(false) };
+        let name = field.name(arena)?;
+        let found = find(arena, head, hash_of(name), name)?;
+        Ok(field.expiry_ms.is_some() && found.is_some_and(|found| found.handle == item))
+    };
+    let (in_tree, nodes) = schedule::check(arena, head, &is_listed)?;
+    match in_tree == with_instant && field_count.checked_add(nodes) == Some(head.count) {
+        true => Ok(()),
+        false => Err(StoreError::damaged("a hash whose fields and times to live don't add up")),
+    }
+}
