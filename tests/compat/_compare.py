@@ -4,7 +4,8 @@ Byte for byte, unless the order or the moment of a reply is free: what is known 
 are the differences to Redis that are meant.
 
 The peer is Debian's redis-server 7.0.15, while Quire follows 7.2: commands and texts that only 7.2 has (WAITAOF, CLIENT NO-TOUCH,
-CLIENT SETINFO, HELLO without a password) are left to the Rust tests. The order of checks is the same in both.
+CLIENT SETINFO, HELLO without a password), and times to live of hashes' fields, which 7.4 has (HEXPIRE and its kin), are left to the Rust
+tests. The order of checks is the same in both.
 """
 
 from _generate import called

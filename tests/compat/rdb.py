@@ -401,6 +401,47 @@ def what_quire_made_itself_is_exported_while_it_runs(options):
             connection.close()
 
 
+def ends_of_fields(connection):
+    """When the fields of the hashes below expire."""
+    return [connection.call("HPEXPIRETIME", key, "FIELDS", 3, "f0", "f1", "f299") for key in ("small", "large")]
+
+
+def fields_keep_their_ends(options):
+    with harness.scratch() as directory:
+        old, new, back = (os.path.join(directory, name) for name in ("old", "new", "back"))
+        for name in (old, new, back):
+            os.mkdir(name)
+        with harness.Quire(options.quire, old) as server:
+            connection = server.ready()
+            for key, count in (("small", 5), ("large", 300)):
+                connection.call("HSET", key, *(word for one in range(count) for word in (f"f{one}", f"v{one}")))
+                for one in range(0, count, 2):
+                    connection.call("HPEXPIREAT", key, 30_000_000_000_000 + one, "FIELDS", 1, f"f{one}")
+            ends, digests = ends_of_fields(connection), contents(connection, (0,))
+            assert ends == [[30_000_000_000_000, -1, -2], [30_000_000_000_000, -1, -1]], ends
+            connection.call("SAVE")
+            connection.close()
+        exported = os.path.join(back, "dump.rdb")
+        run_quire(options, "image", "export", "--rdb", exported, os.path.join(old, "dump.quire"))
+        with open(exported, "rb") as file:
+            assert file.read(9) == b"REDIS0012", "older servers refuse the file by its version"
+        run_quire(options, "image", "import", "--rdb", exported, os.path.join(new, "dump.quire"))
+        with harness.Quire(options.quire, new) as server:
+            connection = server.ready()
+            assert (ends_of_fields(connection), contents(connection, (0,))) == (ends, digests)
+            # Without the last end the data is as any other.
+            for key, count in (("small", 5), ("large", 300)):
+                connection.call("HPERSIST", key, "FIELDS", count, *(f"f{one}" for one in range(count)))
+            connection.call("SAVE")
+            connection.close()
+        os.remove(exported)
+        run_quire(options, "image", "export", "--rdb", exported, os.path.join(new, "dump.quire"))
+        with Redis(back) as redis:
+            connection = loaded(redis)
+            assert [connection.call("HLEN", key) for key in ("small", "large")] == [5, 300]
+            connection.close()
+
+
 def payloads_go_both_ways(options):
     with harness.scratch() as directory, Redis(directory) as redis, harness.Quire(options.quire, directory) as server:
         server.ready().close()
@@ -504,6 +545,7 @@ if __name__ == "__main__":
             what_quire_made_itself_is_exported_while_it_runs,
             a_running_server_gives_its_data_to_redis_cli,
             a_replica_of_redis_is_told_that_there_is_no_replication,
+            fields_keep_their_ends,
             payloads_go_both_ways,
             replies_and_errors_are_those_of_redis,
             an_rdb_file_under_the_name_of_the_image_is_kept,

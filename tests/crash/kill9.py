@@ -57,10 +57,12 @@ def load(port, keys, values):
         connection.send(b"".join(request(key, values.pick()) for key in range(first, first + count)))
         for _ in range(count):
             assert connection.reply() == "OK"
-    # A hash, a list, a set, a stream and a sorted set much larger than a page, places, visitors, bits, and expiring keys that outlive the test.
+    # A hash, a list, a set, a stream and a sorted set much larger than a page, places, visitors, bits, and expiring keys and fields that outlive the test.
     for first in range(0, 20_000, 1000):
         fields = [word for n in range(first, first + 1000) for word in (f"field-{n}", values.pick()[:20])]
         connection.call("HSET", "large", *fields)
+        some = fields[::20]
+        connection.call("HPEXPIREAT", "large", 30_000_000_000_000 + first, "FIELDS", len(some), *some)
         connection.call("RPUSH", "list", *fields[1::2])
         connection.call("SADD", "set", *fields[1::2])
         connection.send(b"".join(harness.Raw.encode("XADD", "stream", f"{n}-1", "field", "value") for n in range(first + 1, first + 1001)))
@@ -83,6 +85,7 @@ def changes(dice, keys, values):
     return [
         ("DEL", "key:%012d" % dice.randrange(keys)),
         ("HSET", "large", f"field-{dice.randrange(min(keys, 20_000))}", values.pick()[:30]),
+        ("HEXPIRE", "large", dice.choice([0, 10**9]), "FIELDS", 1, f"field-{dice.randrange(20_000)}"),
         ("LMOVE", "list", "list", *dice.choice([("LEFT", "RIGHT"), ("RIGHT", "LEFT")])),
         ("LSET", "list", dice.randrange(10_000), values.pick()[:30]),
         ("ZADD", "ranks", dice.randrange(10_000), f"member-{dice.randrange(30_000)}"),

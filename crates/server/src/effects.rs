@@ -500,6 +500,8 @@ mod tests {
         "SORT t BY nosort STORE l",
         "SORT t BY none* ALPHA DESC STORE l",
         "SORT z ALPHA GET # GET h->m STORE l",
+        "RPUSH l h h",
+        "SORT l ALPHA GET *->field1 STORE l",
         "XADD stream * m n",
         "XADD stream * m n m f",
         "XADD stream MAXLEN ~ p * m n",

@@ -191,7 +191,7 @@ pub fn hincrbyfloat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let args = ctx.args;
     let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     let sum = hash.incr_by_float(args.at(2), by)?;
-    let expiry_ms = hash.expiry(args.at(2))?.flatten();
+    let expiry_ms = if hash.has_times_to_live()? { hash.expiry(args.at(2))?.flatten() } else { None };
     drop(hash);
     say_set(ctx, sum.as_bytes());
     if let Some(at_ms) = expiry_ms {

@@ -12,6 +12,7 @@ use quire_store::{Direction, End, Keyspace, ValueType, list, numbers, set, zset}
 
 use crate::cmd::sort_pattern::{Parts, Pattern};
 use crate::ctx::{Args, CmdError, Ctx};
+use crate::effects::EffectWord;
 use crate::notifications::tell_found;
 use crate::permission;
 use crate::registry::registry;
@@ -111,6 +112,11 @@ impl<'a> SortRequest<'a> {
             };
         }
         Ok(request)
+    }
+
+    /// Whether it reads fields of hashes.
+    fn reads_fields(&self) -> bool {
+        self.gets.iter().chain(&self.by).any(|pattern| matches!(pattern, Pattern::Key { field: Some(_), .. }))
     }
 
     /// Which of `len` elements are asked for.
@@ -353,8 +359,25 @@ fn store(
         tell_found(ctx.store, ctx.server, ctx.client.id);
     }
     let count = list::store_elements(ctx.store, db, ctx.args.at(at), stored.iter().map(|part| parts.get(part)))?;
+    if request.reads_fields() && ctx.store.has_expiring_parts() {
+        say_stored(ctx, at, stored.iter().map(|part| parts.get(part)));
+    }
     ctx.reply.int(count as i64);
     Ok(())
+}
+
+/// Says which elements are stored: by another clock, fields whose time had come might be found. Keys whose time has come are logged as deleted
+/// before.
+fn say_stored<'p>(ctx: &mut Ctx<'_>, at: usize, elements: impl ExactSizeIterator<Item = &'p [u8]>) {
+    if !ctx.says_effects() {
+        return;
+    }
+    ctx.say_effect(&[EffectWord::Bytes(b"DEL"), EffectWord::Arg(at)]);
+    if elements.len() > 0 {
+        let words = [EffectWord::Bytes(b"RPUSH"), EffectWord::Arg(at)];
+        let words: Vec<EffectWord<'_>> = words.into_iter().chain(elements.map(EffectWord::Bytes)).collect();
+        ctx.say_also(&words);
+    }
 }
 
 #[cfg(test)]

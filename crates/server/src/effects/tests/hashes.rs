@@ -2,7 +2,7 @@
 //!
 //! Relies on the log of a server without sockets.
 
-use quire_store::{DbId, Store, ValueType, hash};
+use quire_store::{DbId, EncodingLimits, Store, ValueType, hash};
 
 use super::{KEYS, Logging, START_MS, assert_logged_after};
 
@@ -43,6 +43,30 @@ fn a_field_whose_time_has_come_is_logged_as_removed_or_overwritten() {
         server.state.log_writer.as_mut().unwrap().note_expired(&mut server.store);
         assert_eq!(server.logged()[2..].join("; "), effect, "{line}");
     }
+}
+
+#[test]
+fn elements_that_are_read_from_fields_are_logged_as_they_are_stored() {
+    let made = ["RPUSH l 1 2", "HSET h1 x a", "HSET h2 x b", "SORT l GET h*->x STORE q"];
+    let got = "SORT l GET h*->x STORE q";
+    for (expires, line, effect) in [
+        (false, got, got),
+        (true, got, "DEL q; RPUSH q a b"),
+        (true, "SORT l BY h*->x ALPHA DESC STORE q", "DEL q; RPUSH q 2 1"),
+        (true, "SORT none GET h*->x STORE q", "DEL q"),
+        (true, "SORT l STORE q", "SORT l STORE q"),
+    ] {
+        let expiry = format!("HPEXPIREAT h1 {} FIELDS 1 x", START_MS + 9000);
+        let before: Vec<&str> = made.into_iter().chain(expires.then_some(expiry.as_str())).collect();
+        assert_logged_after(&before, line, effect);
+    }
+    let mut server = Logging::new();
+    let expires = format!("HPEXPIREAT h1 {} FIELDS 1 x", START_MS + 10);
+    made.into_iter().chain([expires.as_str()]).for_each(|line| server.run(line));
+    server.wait_ms(10);
+    server.run(got);
+    let digest = server.store.digest().unwrap();
+    assert_eq!(server.replayed(START_MS, EncodingLimits::default()).digest().unwrap(), digest, "by another clock");
 }
 
 /// The fields of all hashes, and when they expire, by a clock at whose time nothing has.

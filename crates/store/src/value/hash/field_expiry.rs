@@ -59,18 +59,28 @@ impl HashMut<'_> {
         self.value.get().map_or(Ok(None), |hash| live_expiry(&hash, field))
     }
 
+    /// Whether any field has a time to live. That is known without looking for one.
+    ///
+    /// # Errors
+    /// As [`super::get`].
+    #[inline]
+    pub fn has_times_to_live(&self) -> Result<bool> {
+        Ok(match self.encoding()? {
+            None | Some(HashEncoding::Packed | HashEncoding::Table) => false,
+            Some(HashEncoding::PackedTtl | HashEncoding::TableTtl) => true,
+        })
+    }
+
     /// Whether the hash still has a field that no operation finds, since its time has come.
     ///
     /// # Errors
     /// As [`super::get`].
     pub fn has_expired(&self, field: &[u8]) -> Result<bool> {
-        match self.encoding()? {
-            None | Some(HashEncoding::Packed | HashEncoding::Table) => Ok(false),
-            Some(HashEncoding::PackedTtl | HashEncoding::TableTtl) => {
-                let stored = self.value.get().map_or(Ok(None), |hash| stored_expiry(&hash, field))?;
-                Ok(stored.is_some() && self.expiry(field)?.is_none())
-            }
+        if !self.has_times_to_live()? {
+            return Ok(false);
         }
+        let stored = self.value.get().map_or(Ok(None), |hash| stored_expiry(&hash, field))?;
+        Ok(stored.is_some() && self.expiry(field)?.is_none())
     }
 
     /// Gives a field a time to live, until that instant in unix milliseconds, or takes it away. False if there is no such field. The

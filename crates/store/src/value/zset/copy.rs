@@ -38,11 +38,9 @@ fn link(heap: &mut Heap, copy: &mut TableCopy, from: Handle, first: usize, budge
     let (mut at, mut spent) = (first, 0);
     while at < node.used && spent < budget {
         let slot = node.slot(&heap.arena, at)?;
-        let text = members::text(&heap.arena, slot.member)?;
-        spent += 1 + text.len() / WEIGHT_BYTES as usize;
-        let member = copy.counterpart(&heap.arena, slot.member, |item| {
-            Ok(members::is_member(&heap.arena, item)? && members::text(&heap.arena, item)? == text)
-        })?;
+        spent += 1 + members::text(&heap.arena, slot.member)?.len() / WEIGHT_BYTES as usize;
+        let member =
+            copy.counterpart(&heap.arena, slot.member, |item| members::is_like(&heap.arena, item, slot.member))?;
         let mut child = Handle::NULL;
         if node.level > 0 {
             let below = node.child(&heap.arena, at)?.handle;

@@ -34,6 +34,13 @@ pub(super) fn text(arena: &Arena, item: Handle) -> Result<&[u8]> {
     Ok(arena.bytes(item, HEADER_BYTES, (len & !TTL) as usize)?)
 }
 
+/// Whether an item is a member of the same kind as another one, and has its bytes.
+pub(super) fn is_like(arena: &Arena, item: Handle, member: Handle) -> Result<bool> {
+    let len_of = |item| arena.slice::<u32>(item, LEN_OFFSET, 1).map(|len| len[0]);
+    // A field of a hash that has no time to live has its bytes elsewhere.
+    Ok(len_of(item)? == len_of(member)? && text(arena, item)? == text(arena, member)?)
+}
+
 /// Whether an item of the table is a member.
 pub(super) fn is_member(arena: &Arena, item: Handle) -> Result<bool> {
     Ok(arena.slice::<u32>(item, LEN_OFFSET, 1)?[0] & NODE == 0)
