@@ -205,11 +205,11 @@ fn finish(
     }
 }
 
-/// Removes a key; false if it is not as it was sent. One that is gone is where it should be.
+/// Removes a key; false if it is not as it was sent. One that is gone is where it should be, and so is a hash of which the time of all fields
+/// has come.
 fn take_away(ctx: &mut Ctx<'_>, sent: &SentKey) -> Result<bool, StoreError> {
     match payload_of(ctx, &sent.key)? {
-        None => Ok(true),
-        Some((_, now)) if now == *sent => ctx.store.remove(ctx.client.db, &sent.key).map(|_| true),
-        Some(_) => Ok(false),
+        Some((_, now)) if now != *sent => Ok(false),
+        Some(_) | None => ctx.store.remove(ctx.client.db, &sent.key).map(|_| true),
     }
 }
