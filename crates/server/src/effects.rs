@@ -207,7 +207,8 @@ mod tests {
         /// Runs a request, or sets the limit of sparse HyperLogLogs: CONFIG SET would see that no log is asked for, and end it. Or searches for what has expired.
         fn run(&mut self, line: &str) {
             if line == "expire-step" {
-                return drop(self.store.expire_step(9).unwrap());
+                self.store.expire_step(9).unwrap();
+                return;
             }
             if let Some(limit) = line.strip_prefix("hll-sparse-max-bytes ") {
                 self.state.config.hll_sparse_max_bytes = limit.parse().unwrap();

@@ -360,7 +360,7 @@ proptest! {
 
     #[test]
     fn any_byte_of_an_image_may_be_another_one(seed in any::<u64>(), is_packed in any::<bool>()) {
-        let mut image = image_of(&mut filled(if is_packed { PACKED } else { 300 }));
+        let mut image = image_of(&mut filled(if is_packed { PACKED as u32 } else { 300 }));
         let mut rng = quire_rng::SplitMix64::new(seed);
         for _ in 0..4 {
             let page = rng.index(image.pages.len());
