@@ -362,7 +362,8 @@ fn admit(ctx: &mut Ctx<'_>, rules: Rules) -> Result<&'static Command, CmdError> 
     let found = registry.find(ctx.args.at(0)).map(|command| command.id);
     // A container without the name of a subcommand is known.
     let is_known = found.is_some() && ctx.args.len() == 1;
-    let unknown = |_| CmdError::fixed(if is_known { WRONG_ARGS } else { "ERR Unknown Redis command called from script" });
+    let unknown =
+        |_| CmdError::fixed(if is_known { WRONG_ARGS } else { "ERR Unknown Redis command called from script" });
     let command = dispatch::resolve(registry, found, ctx.args).map_err(unknown)?;
     let spec = command.spec;
     let refused = if !spec.takes(ctx.args.len()) {

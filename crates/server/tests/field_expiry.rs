@@ -1,9 +1,7 @@
 //! Times to live of hashes' fields over real sockets: replies and errors as redis-server 7.4 gives them, what commands find of a field whose
 //! time has come, and what the search for such fields tells, logs and counts.
 
-mod common;
-
-use common::{Client, Value, eventually, start, start_in};
+use crate::common::{Client, Value, eventually, start, start_in};
 
 /// Long after any test.
 const LATER_MS: i64 = 30_000_000_000_000;

@@ -1,13 +1,11 @@
 //! SYNC: clients are sent the data as an RDB file, as it was when they asked, whatever else goes on; replicas are refused.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     Client, PATIENCE, Running, eventually, framed, request, start, start_clone, start_in, start_restoring, start_within,
 };
 use quire_device::{

@@ -1,16 +1,15 @@
 //! Times to live of hashes' fields, against a model of ordinary maps: a field whose time has come is found by no operation, whatever the
 //! hash's layout, and the search takes out those only, as many as it may.
 
-mod common;
-#[path = "common/copy_steps.rs"]
-mod copy_steps;
-
 use std::collections::BTreeMap;
 
-use common::{image_of, open};
-use copy_steps::{BUDGET, Event, OWNER, assert_image_without_copy, assert_one_value, free_all, make_whole};
 use proptest::prelude::*;
 use quire_store::{CopyProgress, DbId, EncodingLimits, KeyFate, Store, StoreError, hash};
+
+use crate::common::copy_steps::{
+    self, BUDGET, Event, OWNER, assert_image_without_copy, assert_one_value, free_all, make_whole,
+};
+use crate::common::{self, image_of, open};
 
 const DB: DbId = DbId(0);
 const OTHER: DbId = DbId(1);

@@ -1,8 +1,5 @@
 //! Temporary images: what a reader in this process sees in them, what is left of them, and that saves go on as if there were none.
 
-#[path = "common/saves.rs"]
-mod save_helpers;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +11,8 @@ use quire_device::{
     errno,
 };
 use quire_store::{DbId, ImageLocation, OpenError, RestoreMode, SaveError, Store, StoreConfig, TemporaryImage};
-use save_helpers::{FILE, MODES, wait, write};
+
+use crate::common::saves::{FILE, MODES, wait, write};
 
 const KEYS: u32 = 6000;
 
