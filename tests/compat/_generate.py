@@ -758,7 +758,7 @@ class Generator:
         return self.pick([
             [b"CLIENT", b"GETNAME"], [b"CLIENT", b"SETNAME", self.pick([b"name", b"a b", b"", b"x\n"])], [b"CLIENT", b"NO-EVICT", self.pick([b"on", b"off", b"x"])], [b"CLIENT", b"GETREDIR"],
             [b"CLIENT", b"UNBLOCK", number, *self.pick([[], [b"TIMEOUT"], [b"ERROR"], [b"x"]])], [b"CLIENT", b"TRACKINGINFO"], [b"CLIENT", b"CACHING", self.pick([b"yes", b"no", b"x"])],
-            [b"CLIENT", b"KILL", b"ID", number], [b"CLIENT", b"KILL", b"1.2.3.4:5"], [b"CLIENT", b"KILL", b"TYPE", b"x"], [b"CLIENT", b"KILL", b"USER", b"nobody"], [b"CLIENT", b"KILL", b"x", b"y", b"z"],
+            [b"CLIENT", b"KILL", b"ID", number], [b"CLIENT", b"KILL", b"1.2.3.4:5"], [b"CLIENT", b"KILL", b"TYPE", b"x"], [b"CLIENT", b"KILL", b"USER", b"absent"], [b"CLIENT", b"KILL", b"x", b"y", b"z"],
             [b"CLIENT", b"LIST", b"TYPE", b"x"], [b"CLIENT", b"LIST", b"ID", b"x"], [b"CLIENT", b"LIST", b"x"], [b"CLIENT", b"UNPAUSE"], [b"CLIENT", b"PAUSE", self.pick([b"x", b"-1"])], [b"CLIENT", b"PAUSE", b"0", b"x"],
             [b"CLIENT", b"TRACKING", b"x"], [b"CLIENT", b"TRACKING", b"on", b"x"], [b"CLIENT", b"TRACKING", b"off"], [b"CLIENT", b"REPLY", b"x"], [b"CLIENT"],
             [b"CONFIG", b"GET", *(self.pick(DIRECTIVES) for _ in range(self.random.randrange(1, 4)))], [b"CONFIG", b"GET"], [b"CONFIG", b"RESETSTAT"], [b"CONFIG", b"NOSUCH"],
@@ -771,9 +771,9 @@ class Generator:
         if kind < 4:
             return [b"ACL", b"SETUSER", user, *(self.pick(RULES) for _ in range(self.random.randrange(5)))]
         if kind == 4:
-            return [b"ACL", b"DELUSER", user, *self.pick([[], [b"nobody"], [b"default"]])]
+            return [b"ACL", b"DELUSER", user, *self.pick([[], [b"absent"], [b"default"]])]
         if kind < 7:
-            return [b"ACL", b"DRYRUN", user if self.chance(0.95) else b"nobody", *self.command()]
+            return [b"ACL", b"DRYRUN", user if self.chance(0.95) else b"absent", *self.command()]
         return self.pick([[b"ACL", b"GETUSER", user], [b"ACL", b"LIST"], [b"ACL", b"USERS"], [b"ACL", b"WHOAMI"], [b"ACL", b"CAT"], [b"ACL", b"CAT", b"x"], [b"ACL", b"GENPASS", self.pick([b"0", b"5", b"4097", b"x"])], [b"ACL", b"x"]])
 
     def transaction(self):

@@ -39,7 +39,7 @@ pub enum Operation {
     /// BGSAVE.
     Saved,
     /// A start on the image, from the first reply on, and a first command on the value.
-    Restored,
+    Restarted,
     /// COPY.
     Copied,
     /// UNLINK of the copy, until its memory is free.
@@ -56,7 +56,7 @@ impl Operation {
         Self::Idle,
         Self::Created,
         Self::Saved,
-        Self::Restored,
+        Self::Restarted,
         Self::Copied,
         Self::Unlinked,
         Self::Deleted,
@@ -69,7 +69,7 @@ impl Operation {
             Self::Idle => "idle",
             Self::Created => "created",
             Self::Saved => "saved",
-            Self::Restored => "restored",
+            Self::Restarted => "restarted",
             Self::Copied => "copied",
             Self::Unlinked => "unlinked",
             Self::Deleted => "deleted",
@@ -187,7 +187,7 @@ fn measure_value(
     for operation in Operation::ALL {
         setup.say(&format!("a {} of {elements} elements, {}: {program}", kind.name, operation.name()));
         match operation {
-            Operation::Restored => restart(&mut candidate)?,
+            Operation::Restarted => restart(&mut candidate)?,
             Operation::Deleted | Operation::Expired => copy(&mut candidate.control)?,
             _ => {}
         }
@@ -199,7 +199,7 @@ fn measure_value(
                 Ok(())
             }
             Operation::Created => create(&mut candidate.control, kind, elements),
-            Operation::Restored => first_command(&mut candidate, kind),
+            Operation::Restarted => first_command(&mut candidate, kind),
             other => change(&mut candidate.control, other),
         };
         let ((), took, waits) = beside_small_commands(port, work)?;
@@ -227,7 +227,7 @@ fn change(control: &mut Connection, operation: Operation) -> anyhow::Result<()> 
             wait_until("the copy's time has come", || Ok(control.line("DBSIZE")? == Value::Int(2)))?;
             wait_freed(control)
         }
-        Operation::Idle | Operation::Created | Operation::Restored => bail!("{operation:?} is done elsewhere"),
+        Operation::Idle | Operation::Created | Operation::Restarted => bail!("{operation:?} is done elsewhere"),
     }
 }
 

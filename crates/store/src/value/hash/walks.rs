@@ -100,8 +100,8 @@ fn show_random(
             show_random_of(&spans, n, distinct, rng, &mut |span| f(span.name(bytes), span.content(bytes)));
             Ok(())
         }
-        HashEncoding::TableTtl if len == 0 => Ok(()),
-        HashEncoding::TableTtl => show_random_of_ttl_table(hash, n, distinct, f, rng),
+        HashEncoding::TableTtl if len > 0 => show_random_of_ttl_table(hash, n, distinct, f, rng),
+        HashEncoding::TableTtl => Ok(()),
     }
 }
 
