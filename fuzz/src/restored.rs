@@ -98,7 +98,13 @@ fn restore_again(server: &mut InProcessServer) {
     let payload = server.dump(KEY.as_bytes()).expect("a sound value can be dumped");
     assert_eq!(server.words(&[b"RESTORE", b"again", b"0", &payload]), b"+OK\r\n", "what was dumped is refused");
     let digest = |server: &mut InProcessServer, key: &str| server.line(&format!("DEBUG DIGEST-VALUE {key}"));
-    assert_eq!(digest(server, "again"), digest(server, KEY), "another value is restored than was dumped");
+    assert_eq!(
+        digest(server, "again"),
+        digest(server, KEY),
+        "another value is restored than was dumped: {:?} {:?}",
+        server.line("TYPE K"),
+        String::from_utf8_lossy(&server.line("HGETALL K"))
+    );
     server.line("DEL again");
 }
 

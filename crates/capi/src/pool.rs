@@ -111,7 +111,7 @@ const _: () = assert!(size_of::<quire_pool_options>() == 88, "a gap, or a field 
 pub struct quire_pool_counts {
     /// sizeof(quire_pool_counts), so that later versions may have further fields.
     pub struct_size: usize,
-    /// Memory that pages may take, in bytes.
+    /// Memory that pages may take, in bytes, without what of the pool's capacity is the second tier's now.
     pub capacity_bytes: u64,
     /// Memory that they take now.
     pub resident_bytes: u64,

@@ -29,7 +29,8 @@ impl CreditPool {
 
     /// All that pages can have, free or not.
     pub(crate) fn total(&self) -> usize {
-        self.total.load(Ordering::Relaxed) - self.withheld()
+        // Both may change between the two looks, while the budget grows.
+        self.total.load(Ordering::Relaxed).saturating_sub(self.withheld())
     }
 
     /// All, those included that no page can have for now.

@@ -312,16 +312,16 @@ impl Map {
 
     /// Takes note that `bytes` were written to the file from `offset` on by another way, and are there now: whole pages of them that memory holds
     /// clean, and that are not in use, are given the new bytes; of the others [`Map::discard`] forgets what memory holds. Bytes beyond the map's
-    /// length do nothing.
+    /// length do nothing. Where several threads write the same bytes, they take note in the order in which they wrote.
     ///
     /// ```
     /// # use quire_device::{Directory, MemoryDirectory};
     /// # use quire_pool::{MapOptions, PageNo, Pool, PoolConfig};
-    /// # let pool = Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() })?;
+    /// # let [pool, elsewhere] = [0, 1].map(|_| Pool::new(PoolConfig { budget_bytes: 1 << 20, ..PoolConfig::default() }).unwrap());
     /// let file = MemoryDirectory::with_file("data", &[7; 1 << 16]).open_to_write("data")?;
     /// let map = pool.map(file.clone(), MapOptions::default())?;
     /// assert_eq!(map.read(PageNo(1))?[0], 7);
-    /// let other = pool.map(file, MapOptions::default())?;
+    /// let other = elsewhere.map(file, MapOptions::default())?;
     /// other.overwrite(PageNo(1))?.fill(9);
     /// other.sync()?;
     /// map.note_write(4096, &[9; 4096]);
@@ -330,7 +330,7 @@ impl Map {
     /// ```
     pub fn note_write(&self, offset: u64, bytes: &[u8]) {
         let (map, page_bytes) = (&*self.mapped, self.page_bytes() as u64);
-        let end = offset + bytes.len() as u64;
+        let end = offset.saturating_add(bytes.len() as u64);
         let mut at = offset;
         while at < end.min(map.len()) {
             let page = at / page_bytes;

@@ -43,15 +43,21 @@ pub(crate) fn has_tier(shared: &PoolState, map: &MappedFile) -> bool {
     tier_of(shared, map).is_some()
 }
 
+/// Pages of the map are about to be evicted to make room.
+pub(crate) fn note_eviction(shared: &PoolState, map: &MappedFile) {
+    if has_tier(shared, map)
+        && let Some(budget) = shared.tier_budget()
+    {
+        budget.note_eviction();
+    }
+}
+
 /// *Evict-clean*: clean victims go to the second tier, without I/O.
 ///
 /// # Safety
 /// The caller has claimed the pages by `begin_evict`, and has not given up their memory yet.
 pub(crate) unsafe fn evict_clean(shared: &PoolState, map: &MappedFile, pages: &[u64]) {
     let Some(tier) = tier_of(shared, map) else { return };
-    if let Some(budget) = shared.tier_budget() {
-        budget.note_eviction();
-    }
     // The file may grow, and what is behind its end in the page is then part of it.
     let whole = pages.iter().filter(|&&page| !map.is_tail(page));
     let stored = tier.store(whole.map(|&page| {

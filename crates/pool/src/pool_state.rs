@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::cache_padded::CachePadded;
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, TierSize};
 use crate::counters::PoolCounters;
 use crate::credits::CreditPool;
 use crate::error::PoolError;
@@ -58,13 +58,19 @@ impl DirtyMarks {
 }
 
 impl PoolState {
-    /// `config` has been settled.
+    /// `config` has been settled. Where there is no memory for a second tier that was not asked for by a size, the pool has none.
     ///
     /// # Errors
     /// There is no memory for the second tier's index.
     pub(crate) fn new(config: PoolConfig) -> Result<Self, PoolError> {
         let cores = config.shards;
-        let tier = SecondTier::new(config.tier, config.budget_bytes, config.page_bytes)?;
+        let tier = match SecondTier::new(config.tier, config.budget_bytes, config.page_bytes) {
+            Err(error) if config.tier.size == TierSize::Auto => {
+                tracing::warn!(%error, "the pool has no second tier");
+                None
+            }
+            tier => tier?,
+        };
         let tier_budget = tier.map(|tier| Arc::new(TierBudget::new(tier, config.page_bytes)));
         Ok(Self {
             credits: CreditPool::new(config.budget_pages(), cores),

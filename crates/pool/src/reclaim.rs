@@ -198,6 +198,9 @@ pub(crate) fn evict_from(shared: &PoolState, map: &MappedFile, home: usize, want
                 break;
             }
         }
+        if !context.taken.is_empty() {
+            paths::note_eviction(shared, map);
+        }
         give_back(shared, map, context.taken, EvictionTarget::SecondTier)
     };
     map.while_open(work).unwrap_or(0)
@@ -239,14 +242,14 @@ pub(crate) fn evict_these(
 /// or read it. The leases of a page keep the bytes that they see.
 pub(crate) fn discard(shared: &PoolState, map: &MappedFile, pages: Range<u64>) {
     evict_these(shared, map, pages.clone(), EvictionTarget::Nowhere);
-    let has_tier = paths::has_tier(shared, map);
     for page in pages {
         let is_gone =
             |seen: StateSnapshot| matches!(seen.status(), PageStatus::Absent | PageStatus::Dirty | PageStatus::Writing);
         loop {
             match map.state(page).load().status() {
                 PageStatus::Dirty | PageStatus::Writing => break,
-                PageStatus::Absent if !has_tier || map.state(page).outdate().is_ok() => break,
+                // Whether there is a tier is asked once the page is absent: its bytes may have gone to one that the pool was given meanwhile.
+                PageStatus::Absent if !paths::has_tier(shared, map) || map.state(page).outdate().is_ok() => break,
                 // A thread has begun to read the page meanwhile, from the second tier perhaps.
                 PageStatus::Absent => continue,
                 PageStatus::Reading | PageStatus::Evicting | PageStatus::Clean => {}

@@ -32,7 +32,12 @@ impl TierSplit {
         let tier = Arc::clone(budget.tier());
         let page_bytes = shared.config.page_bytes;
         let segment_pages = tier.segment_bytes() / page_bytes;
-        let split = MemorySplit::new(shared.credits.budget(), tier.capacity_bytes() / page_bytes, segment_pages);
+        let split = MemorySplit::new(
+            shared.credits.budget(),
+            tier.capacity_bytes() / page_bytes,
+            segment_pages,
+            tier.shard_count(),
+        );
         let (shared, budget) = (Arc::clone(shared), Arc::clone(budget));
         Self { shared, budget, tier, split, segment_pages, is_divided: false }
     }
@@ -85,7 +90,12 @@ impl TierSplit {
     /// The budget has `total` pages.
     fn begin(&mut self, total: usize) {
         let page_bytes = self.shared.config.page_bytes;
-        self.split = MemorySplit::new(total, self.tier.capacity_bytes() / page_bytes, self.segment_pages);
+        self.split = MemorySplit::new(
+            total,
+            self.tier.capacity_bytes() / page_bytes,
+            self.segment_pages,
+            self.tier.shard_count(),
+        );
         self.tier.set_reach(MemorySplit::most_second_bytes(total * page_bytes));
         // What was counted before is of another division.
         self.tier.border_hits();

@@ -15,7 +15,7 @@
 //!   new salt of a WAL that has begun anew. All four words together are the stamp. Each read compares the stamp with that of the last
 //!   one, and gives the cached pages up if they differ.
 //!
-//! What a connection of this process changes is discarded from the pool at once, so it is no reason to give all pages up: the stamp is taken
+//! What a connection of this process changes is changed in the pool, or discarded from it, at once, so it is no reason to give all pages up: the stamp is taken
 //! anew when a connection of this process ends its checkpoint (it has the lock CKPT then), and when it has begun the WAL anew.
 //!
 //! Relies on the layout of the WAL index, which the SQLite project keeps stable for all versions that share a database.

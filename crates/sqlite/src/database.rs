@@ -2,7 +2,7 @@
 //!
 //! The pool only reads the file. SQLite's own VFS writes it, as it would without us: so a write is seen by other processes at once, an error
 //! of a write reaches the transaction that it belongs to, and a process that ends leaves no write behind that is still on its way.
-//! What was written is discarded here, and comes back from the kernel's page cache, which gives it up then.
+//! Pages that are here get what was written, in place; others come from the kernel's page cache, which gives them up then.
 //!
 //! Relies on [`crate::coherence`] for when cached pages may be used, and on the callers' SQLite locks: bytes are written only by a
 //! connection that keeps all readers away which could ask for the same bytes.

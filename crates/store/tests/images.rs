@@ -333,7 +333,7 @@ fn encodings_of_a_newer_version_are_refused_as_such() {
         |store, key| (0..300).for_each(|n| _ = hash::set(store, DB, key, format!("{n}").as_bytes(), b"").unwrap()),
     ];
     for make in makers {
-        for (encoding, is_newer) in [(13, true), (255, true), (0, false)] {
+        for (encoding, is_newer) in [(15, true), (255, true), (0, false)] {
             let mut store = Store::create(config()).unwrap();
             make(&mut store, key);
             let mut store = with_encoding(&mut store, key, encoding);

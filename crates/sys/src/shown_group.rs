@@ -24,7 +24,12 @@ impl ShownGroup {
     /// That of `mount`: of version 2 if it `is_unified`. The root of all groups where the system doesn't say.
     pub(crate) fn of(mount: &[u8], is_unified: bool) -> Self {
         static KNOWN: [OnceLock<ShownGroup>; 2] = [OnceLock::new(), OnceLock::new()];
-        *KNOWN[usize::from(is_unified)].get_or_init(|| {
+        let known = &KNOWN[usize::from(is_unified)];
+        if let Some(group) = known.get() {
+            return *group;
+        }
+        // No thread waits for another one's reading: that one may be in the parent of a forked child.
+        let read = || {
             let path = c"/proc/self/mountinfo";
             let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
                 return Self::root();
@@ -37,7 +42,10 @@ impl ShownGroup {
                     }
                 }
             })
-        })
+        };
+        let group = read();
+        let _ = known.set(group);
+        group
     }
 
     /// The path.

@@ -29,7 +29,7 @@ pub(crate) fn salvage(directory: &dyn Directory, name: &str, base: BaseImage) ->
     }));
     let Some(salt) = salts.into_iter().find(|salt| first.fits(*salt)) else { return Ok(None) };
     // What was logged before its image was durable counts only with that image.
-    let pending = header.flags.get() == 0 && header.base_epoch.get() == base.epoch + 1;
+    let pending = header.flags.get() == 0 && header.base_epoch.get() > base.epoch;
     let file_bytes = device.len()?;
     let meta = SegmentMeta {
         index,

@@ -352,6 +352,11 @@ impl SecondTier {
         self.bounds().memory_bytes.min(self.capacity_bytes)
     }
 
+    /// Parts among which its pages are spread.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Bytes of a segment.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes

@@ -64,11 +64,14 @@ pub(crate) struct MemorySplit {
 
 impl MemorySplit {
     /// Half of `total_pages` for each tier. The second has no use for more than `most_second`, and gets them in segments of
-    /// `segment_pages`, of which two are the fewest that are filled in turn. If those are more than half, it gets none.
-    pub(crate) fn new(total_pages: usize, most_second: usize, segment_pages: usize) -> Self {
-        let least_second = (total_pages / LEAST_SECOND_PART).max(LEAST_SEGMENTS * segment_pages);
+    /// `segment_pages`, of which two are the fewest that are filled in turn. If those are more than half, it gets none. Each of its `shards` is to have
+    /// two: one that has none declines what it is to store.
+    pub(crate) fn new(total_pages: usize, most_second: usize, segment_pages: usize, shards: usize) -> Self {
+        let fewest = LEAST_SEGMENTS * segment_pages;
+        let of_shards = (fewest * shards).min(total_pages / LEAST_FIRST_PART);
+        let least_second = (total_pages / LEAST_SECOND_PART).max(of_shards).max(fewest);
         // Of a smaller memory the second tier would take more than the first.
-        let most_second = if least_second > total_pages / 2 { 0 } else { most_second };
+        let most_second = if fewest > total_pages / 2 { 0 } else { most_second };
         let least_first = (total_pages / LEAST_FIRST_PART).max(total_pages - most_second.min(total_pages)).max(1);
         let least_step = (total_pages / STEP_PARTS[0]).max(segment_pages).max(1);
         Self {
@@ -209,7 +212,7 @@ mod tests {
 
     /// Sizes of the first tier, look for look.
     fn divided(distances: &[usize], stored_share: f64) -> Vec<usize> {
-        let mut split = MemorySplit::new(TOTAL, TOTAL, 1);
+        let mut split = MemorySplit::new(TOTAL, TOTAL, 1, 1);
         let window = (WINDOW / stored_share) as usize;
         let look = |uses: &[usize]| {
             let first = split.first_pages();
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_is_seen_while_a_move_settles_moves_nothing() {
-        let mut split = MemorySplit::new(TOTAL, TOTAL, 1);
+        let mut split = MemorySplit::new(TOTAL, TOTAL, 1, 1);
         let moved = split.observe(&seen(0, 1000));
         assert!(moved < TOTAL / 2);
         for recent in [100_000, 100_000, 0, 0] {
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_second_tier_that_stores_nothing_gives_what_it_has() {
-        let mut split = MemorySplit::new(TOTAL, TOTAL, 1);
+        let mut split = MemorySplit::new(TOTAL, TOTAL, 1, 1);
         let sizes: Vec<usize> =
             (0..100).map(|_| split.observe(&BorderHits { is_stored: false, ..seen(0, 1000) })).collect();
         assert!(sizes.is_sorted() && *sizes.last().unwrap() == TOTAL - TOTAL / 64, "{sizes:?}");
@@ -304,14 +307,24 @@ mod tests {
 
     #[test]
     fn a_second_tier_that_can_have_little_leaves_the_rest_to_the_first() {
-        assert_eq!(MemorySplit::new(1000, 200, 1).first_pages(), 800);
-        assert_eq!(MemorySplit::new(1000, 1000, 1).first_pages(), 500);
-        assert_eq!(MemorySplit::new(1000, 1000, 250).first_pages(), 500);
-        let mut without = MemorySplit::new(1000, 1000, 251);
+        assert_eq!(MemorySplit::new(1000, 200, 1, 1).first_pages(), 800);
+        assert_eq!(MemorySplit::new(1000, 1000, 1, 1).first_pages(), 500);
+        assert_eq!(MemorySplit::new(1000, 1000, 250, 1).first_pages(), 500);
+        let mut without = MemorySplit::new(1000, 1000, 251, 1);
         assert_eq!(
             (without.first_pages(), without.observe(&seen(0, 100_000))),
             (1000, 1000),
             "two segments are more than half"
         );
+    }
+
+    #[test]
+    fn each_shard_keeps_two_segments_unless_they_are_more_than_an_eighth() {
+        let most_first = |shards: usize| {
+            let mut split = MemorySplit::new(6400, 6400, 10, shards);
+            let declining = BorderHits { is_stored: false, ..seen(0, 0) };
+            (0..1000).map(|_| split.observe(&declining)).max().unwrap()
+        };
+        assert_eq!([1, 16, 64].map(most_first), [6300, 6080, 5600]);
     }
 }

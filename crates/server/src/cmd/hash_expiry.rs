@@ -9,8 +9,10 @@ use super::expire::ExpireCondition;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
 
-/// The last instant that a command gives a field, as in Redis.
+/// The last instant that a client gives a field, as in Redis.
 const LAST_MS: i64 = (1 << 46) - 1;
+/// The last one that a file or a payload gives it, and so the log.
+const LAST_REPLAYED_MS: i64 = (1 << 48) - 1;
 /// There is no such field.
 const MISSING: i64 = -2;
 /// The field has no time to live.
@@ -36,15 +38,15 @@ struct ExpiryForm {
 }
 
 impl ExpiryForm {
-    /// The instant that the second word behind the command's name gives.
-    fn instant(self, args: Args<'_>, now_ms: i64) -> Result<i64, CmdError> {
+    /// The instant that the second word behind the command's name gives, `last_ms` at the latest.
+    fn instant(self, args: Args<'_>, now_ms: i64, last_ms: i64) -> Result<i64, CmdError> {
         let given = args.int(2)?;
         if given < 0 {
             return Err(CmdError::fixed("ERR invalid expire time, must be >= 0"));
         }
         let since_ms = if self.relative { now_ms } else { 0 };
         let at_ms = given.checked_mul(self.unit_ms).and_then(|ms| ms.checked_add(since_ms));
-        at_ms.filter(|at_ms| *at_ms <= LAST_MS).ok_or_else(|| CmdError::invalid_expire(self.command))
+        at_ms.filter(|at_ms| *at_ms <= last_ms).ok_or_else(|| CmdError::invalid_expire(self.command))
     }
 }
 
@@ -90,8 +92,9 @@ struct ChangedFields {
 
 fn set(ctx: &mut Ctx<'_>, form: ExpiryForm) -> Result<(), CmdError> {
     let (args, now_ms) = (ctx.args, ctx.store.now_ms());
+    let last_ms = if ctx.is_replayed() { LAST_REPLAYED_MS } else { LAST_MS };
     let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
-    let at_ms = form.instant(args, now_ms)?;
+    let at_ms = form.instant(args, now_ms, last_ms)?;
     let condition = ExpireCondition::of_word(args, 3);
     let first = fields_behind(args, 3 + usize::from(condition.is_some()), NO_COUNT_TO_SET)?;
     let condition = condition.unwrap_or_default();

@@ -103,10 +103,10 @@ fn make(keyspace: &mut Keyspace) -> Result<()> {
     Ok(())
 }
 
-/// Gives the tables back if no key is in them any more: then a database has no byte for such values, and older programs know all that it
-/// has.
-fn release(keyspace: &mut Keyspace) -> Result<()> {
-    if keyspace.searches.parts.object.is_null() || is_in_use(keyspace) {
+/// Gives the tables back if no key is in them any more, and nothing waits to be freed, which may be such values: then a database has no byte for such
+/// values, and older programs know all that it has.
+pub(super) fn release(keyspace: &mut Keyspace) -> Result<()> {
+    if keyspace.searches.parts.object.is_null() || is_in_use(keyspace) || !keyspace.heap.reclaim.is_empty() {
         return Ok(());
     }
     let own_root = keyspace.root;

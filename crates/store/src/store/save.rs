@@ -398,6 +398,8 @@ impl Store {
             Some(_) => drop(self.join_save()),
             None => {}
         }
+        // It ends sooner with the priority of the thread that waits for it.
+        self.cancel_temporary_image();
         self.end_temporary_image();
         self.finish_restore().map_err(|error| SaveError::NotVerifiable(Box::new(error)))?;
         match self.save_once(place) {

@@ -90,6 +90,10 @@ impl Store {
             Ok(result) => result.map(TemporaryImage).map_err(SaveError::Dump),
             Err(TryRecvError::Disconnected) => Err(SaveError::Crashed),
         };
+        // The thread has told its result, or has crashed: it does nothing more with the data, and ends by itself, as one that saves.
+        if let Some(running) = &mut self.temporary {
+            running.thread = None;
+        }
         self.end_temporary_image();
         Some(result)
     }

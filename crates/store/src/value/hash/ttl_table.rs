@@ -21,6 +21,7 @@ use crate::table::{Hash, TableHead};
 use crate::value::zset::schedule::{self, NODE, TTL, Tree};
 
 use super::fields::{self, Field};
+use super::packed_ttl::MAX_INSTANT_MS;
 
 /// Bytes of the value in its entry.
 const VALUE_BYTES: usize = TableHead::BYTES + size_of::<u64>();
@@ -72,7 +73,11 @@ impl TtlField {
             let value_len = arena.slice::<u32>(handle, LEN_OFFSET + size_of::<u32>(), 1)?[0] as usize;
             return Ok(Some(TtlField { handle, hash, name_len, value_len, expiry_ms: None }));
         }
-        let expiry_ms = Some(arena.slice::<f64>(handle, INSTANT_OFFSET, 1)?[0] as i64);
+        let instant_ms = arena.slice::<f64>(handle, INSTANT_OFFSET, 1)?[0] as i64;
+        if !(1..=MAX_INSTANT_MS).contains(&instant_ms) {
+            return Err(damaged());
+        }
+        let expiry_ms = Some(instant_ms);
         let value_len = arena.bytes(handle, HEADER_BYTES + name_len, VALUE_LEN_BYTES)?.first_chunk();
         let value_len = value_len.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or_else(damaged)? as usize;
         Ok(Some(TtlField { handle, hash, name_len, value_len, expiry_ms }))
