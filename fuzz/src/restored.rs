@@ -93,18 +93,20 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What is dumped is the same value when it is restored.
+/// What is dumped is the same value when it is restored, but for fields whose time has come, which are in no payload.
 fn restore_again(server: &mut InProcessServer) {
+    let mut steps_without = 0;
+    while steps_without < 20 {
+        let expired = server.store.expire_step(10_000).expect("what is sound can be searched").expired;
+        steps_without = if expired == 0 { steps_without + 1 } else { 0 };
+    }
+    if server.line("EXISTS K") == b":0\r\n" {
+        return;
+    }
     let payload = server.dump(KEY.as_bytes()).expect("a sound value can be dumped");
     assert_eq!(server.words(&[b"RESTORE", b"again", b"0", &payload]), b"+OK\r\n", "what was dumped is refused");
     let digest = |server: &mut InProcessServer, key: &str| server.line(&format!("DEBUG DIGEST-VALUE {key}"));
-    assert_eq!(
-        digest(server, "again"),
-        digest(server, KEY),
-        "another value is restored than was dumped: {:?} {:?}",
-        server.line("TYPE K"),
-        String::from_utf8_lossy(&server.line("HGETALL K"))
-    );
+    assert_eq!(digest(server, "again"), digest(server, KEY), "another value is restored than was dumped");
     server.line("DEL again");
 }
 

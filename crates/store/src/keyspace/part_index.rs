@@ -148,3 +148,26 @@ pub(super) fn swap(keyspace: &mut Keyspace, a: usize, b: usize) -> Result<()> {
     searches.parts.sync(&mut heap.arena, a)?;
     searches.parts.sync(&mut heap.arena, b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DbId, Store, StoreConfig, hash};
+
+    #[test]
+    fn what_waits_to_be_freed_keeps_the_index_as_values_do() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        store.set_now_ms(1);
+        let mut large = hash::open_mut(&mut store, DbId(0), b"key").unwrap();
+        for number in 0..1000 {
+            large.set(format!("field {number}").as_bytes(), b"value").unwrap();
+            large.set_expiry(format!("field {number}").as_bytes(), Some(1_000_000)).unwrap();
+        }
+        drop(large);
+        assert_eq!(store.flush(DbId(0)).unwrap(), 1);
+        // An older program that opened an image of now would not know what it frees.
+        assert!(!store.heap.reclaim.is_empty() && !store.searches.parts.object.is_null());
+        while store.reclaim_step(100).unwrap() > 0 {}
+        assert!(store.heap.reclaim.is_empty() && store.searches.parts.object.is_null());
+    }
+}
