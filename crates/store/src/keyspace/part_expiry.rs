@@ -71,11 +71,19 @@ fn search(keyspace: &mut Keyspace, index: usize, budget: usize, searched: &mut P
         })?;
         keyspace.searches.parts.cursors[index] = next;
         searched.examined += 1;
+        let mut failed = None;
         for &item in &batch {
             let left = end.saturating_sub(searched.examined).max(1);
-            let expired = expire_parts(keyspace, index, item, left)?;
+            // A damaged value must not hold up those behind it, each time that the search comes by.
+            let expired = expire_parts(keyspace, index, item, left).unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                0
+            });
             searched.examined += 1 + expired;
             searched.expired += expired;
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         // A search that begins in the middle comes by every value: if there are few, each may have many parts.
         rounds += u32::from(next == 0);
