@@ -246,6 +246,7 @@ def saved_before_kill(connection, path, saves):
     # An image, and all deltas that may be over it.
     most = saves if saves >= 0 else MOST_DELTAS + 1
     while most > 0 and (saves >= 0 or deltas(path) < MOST_DELTAS):
+        connection.call("SET", "a change", most)
         yield cut_with_digest(connection)
         info = connection.wait_saved()
         assert info["rdb_last_bgsave_status"] == "ok", info
@@ -258,6 +259,13 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
     with harness.Quire(options.quire, directory, *settings) as server:
         connection = server.ready()
         check(connection, expected, f"round {number}")
+        # Before that the cut would be put off, and hold later writes, too.
+        connection.wait_restored()
+        fills_chain = saves is not None and saves < 0
+        if fills_chain:
+            # Without writers: what they change may be too much for a delta.
+            for digest in saved_before_kill(connection, path, saves):
+                expected = digest
         stop = threading.Event()
         writers = [
             threading.Thread(target=update, args=(server.port, changed_keys, Values(options.value_bytes, number * 10 + n), stop))
@@ -267,9 +275,7 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
             writer.start()
         try:
             time.sleep(dice.uniform(0.05, 0.3))
-            # Before that the cut would be put off, and hold later writes, too.
-            connection.wait_restored()
-            for digest in saved_before_kill(connection, path, saves or 0):
+            for digest in saved_before_kill(connection, path, 0 if fills_chain else saves or 0):
                 expected = digest
             before = links(path)
             is_chain_full = len(before) - 1 == MOST_DELTAS

@@ -511,7 +511,7 @@ typedef struct {
      */
     size_t struct_size;
     /**
-     * Memory that pages may take, in bytes.
+     * Memory that pages may take, in bytes, without what of the pool's capacity is the second tier's now.
      */
     uint64_t capacity_bytes;
     /**

@@ -389,10 +389,7 @@ impl Keyspace {
     /// [`StoreError::Damaged`]; what was being freed is lost then, not tried again.
     pub fn reclaim_step(&mut self, budget: usize) -> Result<usize> {
         let looked_at = self.heap.free_step(budget)?;
-        if self.heap.reclaim.is_empty() {
-            part_index::release(self)?;
-        }
-        Ok(looked_at)
+        part_index::release(self).map(|()| looked_at)
     }
 
     /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`]. Returns the memory that this takes,
