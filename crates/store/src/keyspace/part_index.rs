@@ -151,7 +151,6 @@ pub(super) fn swap(keyspace: &mut Keyspace, a: usize, b: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{DbId, Store, StoreConfig, hash};
 
     #[test]
