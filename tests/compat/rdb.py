@@ -295,7 +295,7 @@ def redis_cli(server, *words):
 
 
 def a_running_server_gives_its_data_to_redis_cli(options):
-    """`redis-cli --rdb` while other clients write: redis-server finds in the file what was there when it was asked for."""
+    """`redis-cli --rdb`: redis-server finds in the file what the server had. Writes meanwhile are in `server/tests/transfers.rs`."""
     with harness.scratch() as directory:
         ours, theirs = (os.path.join(directory, name) for name in ("quire", "redis"))
         for name in (ours, theirs):

@@ -110,8 +110,9 @@ def changes(dice, keys, values):
     ]  # fmt: skip
 
 
-def update(port, keys, values, stop):
-    """Overwrites keys, sometimes with another length, and changes the other types, until killed."""
+def update(port, keys, values, stop, refused):
+    """Overwrites keys, sometimes with another length, and changes the other types, until killed. Replies that are errors go to `refused`: what is
+    refused is not under test."""
     try:
         connection = harness.Raw(port)
         dice = values.dice
@@ -121,8 +122,7 @@ def update(port, keys, values, stop):
                 value = values.pick()
                 batch.append(request(dice.randrange(keys), value if dice.random() < 0.9 else value[: dice.randrange(len(value))]))
             connection.send(b"".join(batch))
-            for _ in range(BATCH):
-                connection.reply()
+            refused += [answer for answer in (connection.reply() for _ in range(BATCH)) if isinstance(answer, harness.ReplyError)]
     except (ConnectionError, OSError, ValueError):
         pass  # The server was killed: that is the test.
 
@@ -266,9 +266,9 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
             # Without writers: what they change may be too much for a delta.
             for digest in saved_before_kill(connection, path, saves):
                 expected = digest
-        stop = threading.Event()
+        stop, refused = threading.Event(), []
         writers = [
-            threading.Thread(target=update, args=(server.port, changed_keys, Values(options.value_bytes, number * 10 + n), stop))
+            threading.Thread(target=update, args=(server.port, changed_keys, Values(options.value_bytes, number * 10 + n), stop, refused))
             for n in range(4)
         ]
         for writer in writers:
@@ -291,6 +291,7 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
             stop.set()
             for writer in writers:
                 writer.join(30)
+        assert not refused, refused[:3]
         published = is_published(path, before)
         temporary = has_temporary(directory)
     if published:

@@ -41,7 +41,7 @@ pub enum TierSize {
     /// There is none.
     Off,
     /// A part of the budget itself, which bounds both tiers together. It has nothing until the pool evicts its first page, half then, and from a
-    /// 64th to seven eighths later. Memory moves to the tier whose next bytes would save more time, by the hits at the border between the
+    /// 64th, or two segments for each of its shards if that is more, to seven eighths later. Memory moves to the tier whose next bytes would save more time, by the hits at the border between the
     /// tiers and at the end of the second. Pages that don't compress leave the second tier its least part, and pages that can't be evicted
     /// (dirty, or held by guards) leave it none. A budget that is too small for a second tier of 16 pages is all first tier.
     #[default]

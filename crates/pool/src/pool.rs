@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// Gives the pool another budget, as far as pages can be evicted for that at once: those that are dirty, or held by guards or leases, stay. Returns
-    /// the budget's bytes then. If both tiers share it, they give and get in proportion. Leases may pin their part of the new budget, and never more than of the one that the pool was made with; a budget of
+    /// the budget's bytes then. If both tiers share it, they give in proportion, and what comes is the first tier's until the split moves it. Leases may pin their part of the new budget, and never more than of the one that the pool was made with; a budget of
     /// which the leases that there are would pin more than their part is not given. Address space and shards stay as they were made.
     ///
     /// # Errors

@@ -134,7 +134,7 @@ pub static SPECS: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, OW | UPDATE)])
     .summary("Makes a key of what DUMP returned.")
     .differs(
-        "Payloads up to version 12 (Redis 7.4) are taken and always checked in full; the times to live of a hash's fields are lost. A time to live beyond the last instant ends at that; in Redis the key is gone at once.",
+        "Payloads up to version 12 (Redis 7.4) are taken and always checked in full. A time to live beyond the last instant ends at that; in Redis the key is gone at once.",
     )
     .args(&[
         KEY,

@@ -6,7 +6,7 @@ use crate::table::*;
 const SYNCS: Flags = NO_ASYNC_LOADING | ADMIN | NO_MULTI | NOSCRIPT;
 /// How SYNC and PSYNC differ.
 const ONE_FILE: &str = "There are no replicas: only a client that has said `REPLCONF rdb-only 1`, as `redis-cli --rdb` does, is sent the data, \
-    as an RDB file, and its connection ends with it. At most four are at a time; one that takes nothing for 60 s is closed.";
+    as an RDB file, and its connection ends with it. At most four clients are sent files at a time; one that takes nothing for 60 s is closed.";
 
 /// The specifications.
 pub static SPECS: &[CommandSpec] = &[

@@ -36,6 +36,12 @@ impl World {
         self.database.note_write(offset as u64, data, true);
     }
 
+    /// Of which only the first half comes to be in the file, and the caller is told of the failure.
+    fn write_in_part(&self, data: &[u8], offset: usize) {
+        self.file.write_all_at(&data[..data.len() / 2], offset as u64).unwrap();
+        self.database.note_write(offset as u64, data, false);
+    }
+
     fn byte(&self, offset: u64) -> u8 {
         let mut into = [0];
         assert!(self.database.read(&mut into, offset));
@@ -58,7 +64,11 @@ fn read_as_a_model(world: &World) {
     let mut served = 0;
     for step in 0..3000 {
         let (offset, len) = (dice.below(100_000) as usize, 1 + dice.below(9000) as usize);
-        match dice.below(10) {
+        match dice.below(11) {
+            10 if offset + len <= model.len() => {
+                world.write_in_part(&vec![step as u8; len], offset);
+                model[offset..offset + len / 2].fill(step as u8);
+            }
             0..4 => {
                 world.write(&vec![step as u8; len], offset);
                 model.resize(model.len().max(offset + len), 0);
