@@ -1,4 +1,4 @@
-//! Target `restored_values`: any bytes, restored as the payload of DUMP, are refused, or give a key that every command can be used on.
+//! Target `restored_values`: any bytes, restored as the payload of DUMP, are refused, or give a key that the commands of all types can be used on.
 //!
 //! Relies on the server's own commands, run as the replay of a log runs them, without sockets. The input is a payload's value; it gets
 //! the version and the checksum that it should have. The promise: what is taken is sound, is dumped and restored again as the same value,
@@ -35,6 +35,7 @@ const READS: &[&str] = &[
     "SCARD K", "SMEMBERS K", "SISMEMBER K a", "SMISMEMBER K 1 b", "SRANDMEMBER K 5", "SRANDMEMBER K -5", "SINTER K K", "SUNION K K", "SDIFF K none",
     "SINTERCARD 2 K K LIMIT 3", "SSCAN K 0 COUNT 5",
     "HLEN K", "HGETALL K", "HKEYS K", "HVALS K", "HGET K a", "HMGET K a b", "HEXISTS K a", "HSTRLEN K a", "HRANDFIELD K 5 WITHVALUES", "HRANDFIELD K -5", "HSCAN K 0 COUNT 5",
+    "HTTL K FIELDS 1 a", "HPTTL K FIELDS 2 a b", "HEXPIRETIME K FIELDS 1 a", "HPEXPIRETIME K FIELDS 2 a none",
     "ZCARD K", "ZRANGE K 0 -1 WITHSCORES", "ZREVRANGE K 1 5", "ZRANGEBYSCORE K -inf (3 LIMIT 1 4", "ZREVRANGEBYSCORE K +inf 1", "ZRANGEBYLEX K [a +", "ZREVRANGEBYLEX K + -",
     "ZCOUNT K 0 +inf", "ZLEXCOUNT K - (b", "ZSCORE K a", "ZMSCORE K a b", "ZRANK K a", "ZREVRANK K b", "ZRANDMEMBER K 5 WITHSCORES", "ZRANDMEMBER K -5", "ZSCAN K 0 COUNT 5",
     "ZUNION 2 K K WITHSCORES", "ZINTER 1 K", "ZDIFF 2 K none", "ZINTERCARD 1 K",
@@ -52,6 +53,7 @@ const WRITES: &[&str] = &[
     "LPUSH K a", "RPUSH K b 12", "LPOP K", "RPOP K 2", "LSET K 0 z", "LINSERT K BEFORE z y", "LREM K -1 b", "LMOVE K K LEFT RIGHT", "LTRIM K 1 100", "LMPOP 1 K LEFT COUNT 2",
     "SADD K a 7 90000", "SREM K b 1", "SMOVE K moved a", "SPOP K 2", "SUNIONSTORE united K K", "SDIFFSTORE less K moved",
     "HSET K a 1 new v", "HINCRBY K n 7", "HINCRBYFLOAT K n 0.5", "HDEL K b", "HSETNX K a 2",
+    "HEXPIRE K 1000 FIELDS 2 a b", "HPEXPIREAT K 1500000 NX FIELDS 2 n new", "HPEXPIRE K 5000 GT FIELDS 1 a", "HEXPIREAT K 1 FIELDS 1 b", "HPERSIST K FIELDS 1 a",
     "ZADD K 1 a 2.5 new", "ZADD K GT CH 9 a", "ZINCRBY K 1 b", "ZREM K b", "ZPOPMIN K", "ZPOPMAX K 2", "ZUNIONSTORE summed 2 K K WEIGHTS 2 1", "ZRANGESTORE part K 0 5",
     "ZREMRANGEBYRANK K 0 1", "ZREMRANGEBYSCORE K 5 6", "ZREMRANGEBYLEX K [x [y", "GEOADD K 1 1 a", "GEOSEARCHSTORE near K FROMLONLAT 1 1 BYBOX 900 900 km",
     "XADD K * a b", "XADD K MAXLEN ~ 100 * a b c d", "XREADGROUP GROUP first consumer COUNT 5 STREAMS K >", "XREADGROUP GROUP first consumer STREAMS K 0", "XACK K first 1-0 1005-15",
@@ -83,6 +85,9 @@ pub fn run(data: &[u8]) {
         server.line(line);
     }
     server.check("changed");
+    server.store.set_now_ms(10_000_000);
+    while server.store.expire_step(10_000).expect("what is sound can be searched").expired > 0 {}
+    server.check("searched");
     server.store.digest().expect("all that came of it is sound");
     server.line("DEL K");
     server.line("FLUSHALL");
@@ -182,8 +187,22 @@ impl InProcessServer {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut server = InProcessServer::over(contents::filled_store());
     let keys = [
-        "number", "string:1", "string:3", "small", "large", "ints", "words", "members", "row", "chain", "ranks",
-        "tree", "events", "log",
+        "number",
+        "string:1",
+        "string:3",
+        "small",
+        "large",
+        "ints",
+        "words",
+        "members",
+        "row",
+        "chain",
+        "ranks",
+        "tree",
+        "events",
+        "log",
+        "expiring",
+        "few expire",
     ];
     server.line("PFADD visitors a b c d e f g");
     server.line("GEOADD places 13.361389 38.115556 a 15.087269 37.502669 b");

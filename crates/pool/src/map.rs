@@ -337,7 +337,7 @@ impl Map {
             let next = (page + 1) * page_bytes;
             let is_whole = at == page * page_bytes && next <= end.min(map.len());
             let new = &bytes[(at - offset) as usize..(next.min(end) - offset) as usize];
-            if !(is_whole && reclaim::renew(map, page, new)) {
+            if !(is_whole && reclaim::overwrite_clean(map, page, new)) {
                 reclaim::discard(&self.handle.shared, map, page..page + 1);
             }
             at = next;

@@ -8,7 +8,7 @@
 //!     │ └───────────────┘                    │   │ end_write                   │ begin_write
 //!     │                         begin_evict  │   └────────────────── writing ◀─┴──────┘
 //!     └───────────── evicting ◀──────────────┘
-//!        end_evict            (or back to clean by end_renew, with other bytes)
+//!        end_evict            (or back to clean by end_overwrite, with other bytes)
 //! ```
 //! Any number of threads can read a clean, dirty or writing page: under a shared lock ([`PageState::try_lock_shared`]), or without
 //! a lock ([`PageState::optimistic_read`]), after which they ask [`PageState::validate`]. One thread at a time changes a page
@@ -19,7 +19,7 @@
 //!  63       32 31      22 21      11 10         9     8      7       6        5          4   3    2   0
 //!  [ version ][ leases  ][ shared  ][relocated][mark][ahead][queued][waiters][exclusive][touches][state]
 //! ```
-//! The version goes up whenever the bytes change or go: when an exclusive user leaves, when the page is evicted or renewed, and when an absent page is
+//! The version goes up whenever the bytes change or go: when an exclusive user leaves, when the page is evicted or overwritten past the pool, and when an absent page is
 //! told to have other bytes ([`PageState::outdate`]). All
 //! zero is an absent page, so a state needs no setting up. A page that is being read has no shared locks: the number of its readahead
 //! queue is in their place.
@@ -381,7 +381,7 @@ impl PageState {
 
     /// The memory of a page that was claimed for its eviction has been given the file's new bytes instead, and the page stays. That counts
     /// as a touch.
-    pub fn end_renew(&self) -> DeferredWork {
+    pub fn end_overwrite(&self) -> DeferredWork {
         let end = |seen: StateSnapshot| {
             Some((seen.0 & !(STATE | WAITERS) | CLEAN | QUEUED | TOUCH_ONE).wrapping_add(VERSION_ONE))
         };

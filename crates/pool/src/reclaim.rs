@@ -271,7 +271,7 @@ pub(crate) fn discard(shared: &PoolState, map: &MappedFile, pages: Range<u64>) {
 }
 
 /// Gives `page` the bytes that the file has now, all of them, if it is in memory, clean, and neither locked nor leased. Whether it was.
-pub(crate) fn renew(map: &MappedFile, page: u64, bytes: &[u8]) -> bool {
+pub(crate) fn overwrite_clean(map: &MappedFile, page: u64, bytes: &[u8]) -> bool {
     debug_assert_eq!(bytes.len(), map.frames.page_bytes(), "a whole page");
     let state = map.state(page);
     if state.begin_evict(false).is_err() {
@@ -280,7 +280,7 @@ pub(crate) fn renew(map: &MappedFile, page: u64, bytes: &[u8]) -> bool {
     // SAFETY: `begin_evict` has claimed the page for this thread, so its bytes are in memory at its address, and no thread has a guard or a lease of them:
     // `bytes` lie elsewhere. An optimistic reader of the page fails to validate what it reads from now on.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.address(page), bytes.len()) };
-    map.follow_up(page, state.end_renew());
+    map.follow_up(page, state.end_overwrite());
     true
 }
 

@@ -165,14 +165,14 @@ impl Page {
         true
     }
 
-    /// `reclaim::renew`: the file has other bytes, and so has the page, if it may be changed.
-    fn renew(&self, value: u64) -> bool {
+    /// `reclaim::overwrite_clean`: the file has other bytes, and so has the page, if it may be changed.
+    fn overwrite_clean(&self, value: u64) -> bool {
         self.device.store(value, Ordering::Relaxed);
         if self.state.begin_evict(false).is_err() {
             return false;
         }
         self.store(value);
-        self.wake(self.state.end_renew());
+        self.wake(self.state.end_overwrite());
         true
     }
 
@@ -202,7 +202,7 @@ fn a_reader_never_sees_a_page_that_was_given_back() {
 }
 
 #[test]
-fn readers_of_a_page_that_is_renewed_see_the_old_bytes_or_the_new_ones() {
+fn readers_of_a_page_that_is_overwritten_see_the_old_bytes_or_the_new_ones() {
     bounded(|| {
         let page = Page::new();
         let reader = {
@@ -213,11 +213,11 @@ fn readers_of_a_page_that_is_renewed_see_the_old_bytes_or_the_new_ones() {
                 assert!([OLD, NEW].contains(&page.read()));
             })
         };
-        let is_renewed = page.renew(NEW);
-        // Without the page's lock it can't be renewed; that is for `discard`, which waits.
-        assert_eq!(page.read(), if is_renewed { NEW } else { OLD });
+        let is_overwritten = page.overwrite_clean(NEW);
+        // Without the page's lock it can't be overwritten; that is for `discard`, which waits.
+        assert_eq!(page.read(), if is_overwritten { NEW } else { OLD });
         reader.join().unwrap();
-        if is_renewed {
+        if is_overwritten {
             assert!(page.evict(), "it is clean, and in the queue");
             assert_eq!(page.read(), NEW);
         }

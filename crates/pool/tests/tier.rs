@@ -396,7 +396,7 @@ fn pages_in_memory_are_given_what_was_written_to_the_file_and_what_the_tier_had_
 }
 
 #[test]
-fn threads_that_read_and_evict_never_bring_back_what_was_discarded_or_renewed() {
+fn threads_that_read_and_evict_never_bring_back_what_was_discarded_or_overwritten() {
     let (memory, device) = numbered(PAGES);
     let pool = Pool::new(PoolConfig { tier: tier(256), ..small_config(16) }).unwrap();
     let map = plain_map(&pool, device);

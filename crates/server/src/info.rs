@@ -358,7 +358,7 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("sync_full", 0);
     text.field("sync_partial_ok", 0);
     text.field("sync_partial_err", 0);
-    text.field("expired_subkeys", store.expired_parts);
+    text.field("expired_subkeys", store.expired_subkeys);
     text.field("expired_keys", store.expired);
     text.field("expire_cycle_cpu_milliseconds", stats.expire_cycle_us / 1000);
     text.field("evicted_keys", store.evicted);

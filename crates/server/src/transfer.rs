@@ -23,7 +23,7 @@ const NICE: i32 = 10;
 /// A client that takes nothing for so long of what it is sent is closed: the default of Redis' `repl-timeout`.
 const STALL_MS: u64 = 60_000;
 /// How often a client whose file has not begun is sent a line end, as Redis does: so it knows that the server is there.
-const SIGN_MS: u64 = 1000;
+const KEEPALIVE_MS: u64 = 1000;
 const CRASHED: &str = "the thread that sends the data has crashed; please report this";
 
 /// What stands around the bytes of a file.
@@ -184,7 +184,7 @@ pub enum TransferStep {
     /// This error, and nothing more.
     Refuse(String),
     /// The connection ends at once, amid the file, for this reason.
-    Break(String),
+    Abort(String),
 }
 
 impl Transfers {
@@ -285,16 +285,16 @@ impl Transfers {
         }
         match &transfer.stage {
             TransferStage::Ended(Ok(())) => TransferStep::End,
-            TransferStage::Ended(Err(reason)) if transfer.has_begun => TransferStep::Break(reason.clone()),
+            TransferStage::Ended(Err(reason)) if transfer.has_begun => TransferStep::Abort(reason.clone()),
             TransferStage::Ended(Err(reason)) => TransferStep::Refuse(reason.clone()),
             TransferStage::AwaitsCut | TransferStage::AwaitsImage | TransferStage::Sends(_) => TransferStep::Wait,
         }
     }
 
     /// Whether a client whose output is empty is to be sent a sign that it is not forgotten; it is noted as sent.
-    pub fn takes_sign(&mut self, client: u64, now_ms: u64) -> bool {
+    pub fn takes_keepalive(&mut self, client: u64, now_ms: u64) -> bool {
         let Some(transfer) = self.by_client.get_mut(&client) else { return false };
-        let is_due = !transfer.has_begun && now_ms.saturating_sub(transfer.sent_ms) >= SIGN_MS;
+        let is_due = !transfer.has_begun && now_ms.saturating_sub(transfer.sent_ms) >= KEEPALIVE_MS;
         if is_due {
             transfer.sent_ms = now_ms;
         }
@@ -407,7 +407,7 @@ mod tests {
         });
         assert_eq!(step(&mut transfers, 1), TransferStep::Refuse("no disk".into()));
         assert_eq!(step(&mut transfers, 2), TransferStep::Send(b"half".to_vec()));
-        assert_eq!(step(&mut transfers, 2), TransferStep::Break("no disk".into()));
+        assert_eq!(step(&mut transfers, 2), TransferStep::Abort("no disk".into()));
         assert_eq!(step(&mut transfers, 3), TransferStep::Refuse(CRASHED.into()));
         assert_eq!(transfers.next(4, 0), TransferStep::Wait, "it came after the cut");
         assert!(transfers.begin(5, TransferFrame::default(), 0).is_err(), "as many as there may be");
@@ -442,13 +442,13 @@ mod tests {
     #[test]
     fn clients_get_signs_until_the_file_begins_and_time_to_take_it() {
         let ((_poll, waker), mut transfers) = (waker(), waiting(&[1]));
-        assert!(!transfers.takes_sign(1, SIGN_MS - 1) && transfers.takes_sign(1, SIGN_MS));
-        assert!(!transfers.takes_sign(1, SIGN_MS) && transfers.takes_sign(1, 2 * SIGN_MS));
+        assert!(!transfers.takes_keepalive(1, KEEPALIVE_MS - 1) && transfers.takes_keepalive(1, KEEPALIVE_MS));
+        assert!(!transfers.takes_keepalive(1, KEEPALIVE_MS) && transfers.takes_keepalive(1, 2 * KEEPALIVE_MS));
         transfers.note_cut();
         transfers.start(&waker, |_| |out: &mut ChunkSender| out.write_all(b"x").map_err(|error| error.to_string()));
         let sent_ms = 1_000_000;
         while transfers.next(1, sent_ms) == TransferStep::Wait {}
-        assert!(!transfers.takes_sign(1, sent_ms + SIGN_MS));
+        assert!(!transfers.takes_keepalive(1, sent_ms + KEEPALIVE_MS));
         assert!(!transfers.is_stalled(1, 0, sent_ms + STALL_MS) && transfers.is_stalled(1, 0, sent_ms + STALL_MS + 1));
         assert!(!transfers.is_stalled(1, sent_ms + 1, sent_ms + STALL_MS + 1), "it has taken something since");
     }

@@ -45,7 +45,7 @@ impl Effects {
     }
 
     /// Parts of a value have expired: at least one.
-    pub(crate) fn note_expired_parts(&mut self, db: DbId, key: &[u8], fields: Vec<Box<[u8]>>) {
+    pub(crate) fn note_expired_subkeys(&mut self, db: DbId, key: &[u8], fields: Vec<Box<[u8]>>) {
         if self.noting {
             self.expired.push(ExpiredKey { db, key: key.into(), fields });
         }

@@ -277,9 +277,9 @@ impl Encoding {
         }
     }
 
-    /// Whether parts of the value have times to live of their own, so that the keyspace has it in the index of such values.
+    /// Whether subkeys of the value have times to live, so that the keyspace has it in the index of such values.
     #[inline]
-    pub(crate) fn expires_in_parts(self) -> bool {
+    pub(crate) fn has_expiring_subkeys(self) -> bool {
         match self {
             Encoding::PackedTtlHash | Encoding::TableTtlHash => true,
             Encoding::String

@@ -274,7 +274,7 @@ impl Pair {
         }
         let expires = |fields: &Fields| fields.values().any(|(_, at_ms)| at_ms.is_some());
         let any = self.dbs.iter().flat_map(BTreeMap::values).any(expires);
-        assert_eq!(self.store.has_expiring_parts(), any);
+        assert_eq!(self.store.has_expiring_subkeys(), any);
     }
 
     fn check_hash(&mut self, db: DbId, key: &[u8], stored: &Fields) {
@@ -438,7 +438,7 @@ fn the_first_time_to_live_in_a_table_touches_no_other_field() {
     drop(hash);
     // But for some buckets by which the table may have grown.
     assert!(store.memory_usage(DB, b"h").unwrap().unwrap() <= before + 64 * 64);
-    assert!(!store.has_expiring_parts());
+    assert!(!store.has_expiring_subkeys());
 }
 
 #[test]
@@ -457,8 +457,8 @@ fn a_step_takes_out_no_more_fields_than_its_budget_and_says_that_more_are_left()
     }
     assert!((20..30).contains(&steps), "{steps}");
     assert_eq!(hash::len(&mut store, DB, b"source").unwrap(), 2000);
-    assert_eq!(store.stats().expired_parts, 2000);
-    assert!(!store.has_expiring_parts());
+    assert_eq!(store.stats().expired_subkeys, 2000);
+    assert!(!store.has_expiring_subkeys());
 }
 
 #[test]

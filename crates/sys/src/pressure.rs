@@ -5,7 +5,7 @@
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::shown_group::ShownGroup;
+use crate::cgroup_mount_root::CgroupMountRoot;
 
 const BUFFER_BYTES: usize = 8 << 10;
 
@@ -134,8 +134,8 @@ fn group_memory(enough: u64) -> Option<(u64, u64)> {
     let (place, is_unified) = group_place(read(b"/proc/self/cgroup\0", &mut buffer)?);
     let (mount, files): (&[u8], _) =
         if is_unified { (b"/sys/fs/cgroup", &V2) } else { (b"/sys/fs/cgroup/memory", &V1) };
-    let shown = ShownGroup::of(mount, is_unified);
-    tightest(mount, below(place, shown.as_bytes()), files, enough)
+    let shown = CgroupMountRoot::of(mount, is_unified);
+    tightest(mount, path_below_root(place, shown.as_bytes()), files, enough)
 }
 
 /// The path of the group that has the memory controller, and whether it is in the unified hierarchy of version 2.
@@ -154,7 +154,7 @@ fn group_place(text: &[u8]) -> (&[u8], bool) {
 
 /// Where the group at `place` is below the one that a mount shows as its root. In a container without a namespace for groups the paths are the
 /// host's, while the mount shows the container's group: what has the rest of the path as its name there may be a stranger's.
-fn below<'p>(place: &'p [u8], shown: &[u8]) -> &'p [u8] {
+fn path_below_root<'p>(place: &'p [u8], shown: &[u8]) -> &'p [u8] {
     let shown = shown.strip_suffix(b"/").unwrap_or(shown);
     match place.strip_prefix(shown) {
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
@@ -343,12 +343,12 @@ mod tests {
 
     #[test]
     fn a_group_is_looked_for_below_the_one_that_the_mount_shows() {
-        assert_eq!(below(b"/user.slice/one", b"/"), b"/user.slice/one");
-        assert_eq!(below(b"/docker/1234/one", b"/docker/1234"), b"/one");
-        assert_eq!(below(b"/docker/1234", b"/docker/1234"), b"");
-        assert_eq!(below(b"/docker/12345", b"/docker/1234"), b"");
-        assert_eq!(below(b"/kubepods/1234", b"/docker/1234"), b"");
-        assert_eq!(below(b"/", b"/../.."), b"");
+        assert_eq!(path_below_root(b"/user.slice/one", b"/"), b"/user.slice/one");
+        assert_eq!(path_below_root(b"/docker/1234/one", b"/docker/1234"), b"/one");
+        assert_eq!(path_below_root(b"/docker/1234", b"/docker/1234"), b"");
+        assert_eq!(path_below_root(b"/docker/12345", b"/docker/1234"), b"");
+        assert_eq!(path_below_root(b"/kubepods/1234", b"/docker/1234"), b"");
+        assert_eq!(path_below_root(b"/", b"/../.."), b"");
     }
 
     #[test]

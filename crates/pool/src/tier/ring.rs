@@ -32,7 +32,7 @@ struct Segment {
     /// Number of the filling before, if bytes of it are left.
     filled_before: u64,
     /// Where something was put since then: a bit for each of `PARTS` parts.
-    renewed: [u64; PARTS / 64],
+    refilled: [u64; PARTS / 64],
 }
 
 /// Parts of a segment of which it is known whether they were filled with the last filling.
@@ -72,8 +72,14 @@ pub(super) struct SegmentRing {
 impl SegmentRing {
     /// `segments` segments over `memory`, which has as many.
     pub(super) fn new(memory: ShardMemory, segments: usize) -> Self {
-        let new =
-            Segment { filling: 0, forgotten_at: 0, twice_bytes: 0, generation: 1, filled_before: 0, renewed: [0; 4] };
+        let new = Segment {
+            filling: 0,
+            forgotten_at: 0,
+            twice_bytes: 0,
+            generation: 1,
+            filled_before: 0,
+            refilled: [0; PARTS / 64],
+        };
         let segment_bytes = memory.segment_bytes();
         Self {
             memory,
@@ -124,8 +130,8 @@ impl SegmentRing {
     pub(super) fn age_of_bytes(&self, at: usize) -> u64 {
         let (segment, [word, bit]) = self.part_of(at);
         let segment = &self.segments[segment];
-        let is_renewed = segment.renewed[word] >> bit & 1 == 1;
-        self.fillings - if is_renewed { segment.filling } else { segment.filled_before }
+        let is_refilled = segment.refilled[word] >> bit & 1 == 1;
+        self.fillings - if is_refilled { segment.filling } else { segment.filled_before }
     }
 
     /// The segment of `at`, and the word and the bit of its part.
@@ -149,7 +155,7 @@ impl SegmentRing {
         let Some(at) = self.room(bytes.len().next_multiple_of(GRANULE_BYTES))? else { return Ok(None) };
         self.memory.write(at, bytes);
         let (segment, [word, bit]) = self.part_of(at);
-        self.segments[segment].renewed[word] |= 1 << bit;
+        self.segments[segment].refilled[word] |= 1 << bit;
         Ok(Some(at))
     }
 
@@ -208,7 +214,7 @@ impl SegmentRing {
         self.fillings += 1;
         let segment = &mut self.segments[open.number];
         (segment.filled_before, segment.filling) = (segment.filling, self.fillings);
-        segment.renewed = [0; PARTS / 64];
+        segment.refilled = [0; PARTS / 64];
         Some(open)
     }
 

@@ -359,7 +359,7 @@ fn store(
         tell_found(ctx.store, ctx.server, ctx.client.id);
     }
     let count = list::store_elements(ctx.store, db, ctx.args.at(at), stored.iter().map(|part| parts.get(part)))?;
-    if request.reads_fields() && ctx.store.has_expiring_parts() {
+    if request.reads_fields() && ctx.store.has_expiring_subkeys() {
         say_stored(ctx, at, stored.iter().map(|part| parts.get(part)));
     }
     ctx.reply.int(count as i64);

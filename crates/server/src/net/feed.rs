@@ -12,13 +12,15 @@ use crate::transfer_control;
 /// Bytes of a file that may wait in a client's output.
 const OUTPUT_BYTES: usize = 1 << 20;
 /// What a client waits for whose file has not begun.
-const SIGN: &[u8] = b"\n";
+const KEEPALIVE: &[u8] = b"\n";
 
 impl Worker {
     /// Gives the output of a client what has come of the file that the client is sent, as far as there is room; true if it got anything.
     pub fn feed(&mut self, connection: &mut Connection) -> bool {
-        let limit_bytes = self.state.config.output_limits.replica.hard_bytes as usize;
-        let most_bytes = if limit_bytes == 0 { OUTPUT_BYTES } else { OUTPUT_BYTES.min(limit_bytes) };
+        // What lies above a limit would have the client closed, though it reads: it is the server that fills the output.
+        let limit = self.state.config.output_limits.replica;
+        let least = [limit.hard_bytes, limit.soft_bytes].into_iter().filter(|bytes| *bytes > 0).min();
+        let most_bytes = least.map_or(OUTPUT_BYTES, |bytes| OUTPUT_BYTES.min(bytes as usize));
         let (id, now_ms) = (connection.client.id, self.state.clock_ms());
         let mut has_fed = false;
         while connection.client.closing == CloseState::No
@@ -34,7 +36,7 @@ impl Worker {
                     connection.output.push(format!("-{line}\r\n").as_bytes());
                     connection.client.closing = CloseState::AfterReply;
                 }
-                TransferStep::Break(reason) => {
+                TransferStep::Abort(reason) => {
                     tracing::error!(client = id, %reason, "closing a client amid the file that it is sent");
                     connection.client.closing = CloseState::Now;
                 }
@@ -66,8 +68,8 @@ impl Engine {
         let state = &mut self.worker.state;
         let (client, now_ms) = (&mut connection.client, state.clock_ms());
         if connection.output.is_empty() && !connection.socket.has_unsent() {
-            if client.closing == CloseState::No && state.blocked.transfers.takes_sign(client.id, now_ms) {
-                connection.output.push(SIGN);
+            if client.closing == CloseState::No && state.blocked.transfers.takes_keepalive(client.id, now_ms) {
+                connection.output.push(KEEPALIVE);
             }
         } else if (connection.socket.has_unsent() || !connection.output.waiting().is_empty())
             && state.blocked.transfers.is_stalled(client.id, client.stats.active_ms, now_ms)

@@ -56,7 +56,7 @@ pub fn export<W: Write>(
     let created_s = (store.now_ms() / 1000).to_string();
     // Only servers that know what the data has can load it: others refuse the file by its version.
     let (version, server) =
-        if store.has_expiring_parts() { (TTL_VERSION, "7.4.0") } else { (WRITTEN_VERSION, "7.0.15") };
+        if store.has_expiring_subkeys() { (TTL_VERSION, "7.4.0") } else { (WRITTEN_VERSION, "7.0.15") };
     let facts = [("redis-ver", server), ("redis-bits", "64"), ("ctime", &created_s)];
     let mut writer = Writer::of_version(version, out, &facts);
     let mut summary = ExportSummary::default();

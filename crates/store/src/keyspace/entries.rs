@@ -15,7 +15,7 @@ use crate::keyspace::entry::{
     EXPIRES, EXPIRY_BYTES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, KEY_INLINE_MAX, LONG_KEY, RAW,
     ROOMY, TEXT, key_offset,
 };
-use crate::keyspace::part_index;
+use crate::keyspace::subkey_index;
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
 use crate::table::Hash;
 use crate::table::bucket::Tag;
@@ -169,8 +169,8 @@ pub(super) fn link(keyspace: &mut Keyspace, index: usize, entry: &Entry, hash: H
             roots.keys.remove(&mut heap.arena, hash.low, entry.handle)?;
         }
     }
-    if result.is_ok() && part_index::has_parts(entry) {
-        result = part_index::index(keyspace, index, hash.low, None, Some(entry.handle));
+    if result.is_ok() && subkey_index::has_expiring_subkeys(entry) {
+        result = subkey_index::index(keyspace, index, hash.low, None, Some(entry.handle));
         if result.is_err() {
             let Keyspace { heap, dbs, .. } = &mut *keyspace;
             dbs[index].keys.remove(&mut heap.arena, hash.low, entry.handle)?;
@@ -367,23 +367,23 @@ pub(super) fn mark(keyspace: &mut Keyspace, entry: &Entry, flags: u8) -> Result<
     Ok(())
 }
 
-/// Tells the indexes of expiring keys, and of values whose parts expire, that an entry gets another shape or place. Nothing has changed if
+/// Tells the indexes of expiring keys, and of values with expiring subkeys, that an entry gets another shape or place. Nothing has changed if
 /// there is no memory for it.
 fn index_anew(keyspace: &mut Keyspace, index: usize, old: &Entry, new: &Entry) -> Result<()> {
     let hash = old.header.hash;
     let in_one = |entry: &Entry| entry.has(EXPIRES).then_some(entry.handle);
-    let in_other = |entry: &Entry| part_index::has_parts(entry).then_some(entry.handle);
+    let in_other = |entry: &Entry| subkey_index::has_expiring_subkeys(entry).then_some(entry.handle);
     // What comes into an index takes memory, what is replaced or goes takes none.
     if in_other(old).is_none() && in_other(new).is_some() {
-        part_index::index(keyspace, index, hash, None, in_other(new))?;
+        subkey_index::index(keyspace, index, hash, None, in_other(new))?;
         let indexed = index_expiry(keyspace, index, hash, in_one(old), in_one(new));
         if indexed.is_err() {
-            part_index::index(keyspace, index, hash, in_other(new), None)?;
+            subkey_index::index(keyspace, index, hash, in_other(new), None)?;
         }
         return indexed;
     }
     index_expiry(keyspace, index, hash, in_one(old), in_one(new))?;
-    part_index::index(keyspace, index, hash, in_other(old), in_other(new))
+    subkey_index::index(keyspace, index, hash, in_other(old), in_other(new))
 }
 
 /// Tells the index of expiring keys that an entry moved, came or went.

@@ -13,7 +13,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::access::AccessStamp;
 use crate::keyspace::entry::{EXPIRES, Entry};
 use crate::keyspace::expiry::Expiration;
-use crate::keyspace::part_index::PartIndex;
+use crate::keyspace::subkey_index::SubkeyIndex;
 use crate::table::TableHead;
 use crate::table::sample::{random_bucket_items, random_item};
 
@@ -83,8 +83,8 @@ impl CandidatePool {
 pub(crate) struct Searches {
     /// For keys whose time has come.
     pub(crate) expiry: Expiration,
-    /// For parts of values whose time has come, and the index of those.
-    pub(crate) parts: PartIndex,
+    /// For subkeys whose time has come, and the index of those.
+    pub(crate) subkeys: SubkeyIndex,
     /// For keys to evict.
     pub(crate) pool: CandidatePool,
 }

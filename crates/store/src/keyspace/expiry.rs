@@ -1,7 +1,7 @@
 //! Times to live: setting, reading, and the active search for keys whose time has come.
 //!
 //! Reads and writes delete an expired key that they meet (`store`); here is the search for those that none of them meets. Parts of
-//! values whose time has come are searched for in the same step (`part_expiry`).
+//! values whose time has come are searched for in the same step (`subkey_expiry`).
 
 use quire_arena::Handle;
 
@@ -12,17 +12,17 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, Entry};
 use crate::keyspace::root::DATABASES;
-use crate::keyspace::{part_expiry, part_index};
+use crate::keyspace::{subkey_expiry, subkey_index};
 
-/// Of so many keys that are looked at, one part of a value is: to take it out of its value takes longer.
-const PARTS_SHARE: usize = 2;
+/// Of so many keys that are looked at, one subkey is: to take it out of its value takes longer.
+const SUBKEYS_SHARE: usize = 2;
 
 /// What one step of the search did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpireSummary {
     /// Keys and buckets looked at.
     pub examined: usize,
-    /// Keys deleted, and parts of values.
+    /// Keys deleted, and subkeys.
     pub expired: usize,
     /// So many keys had expired that another step is worth while at once.
     pub more: bool,
@@ -74,9 +74,9 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Whether any value has parts that expire.
-    pub fn has_expiring_parts(&self) -> bool {
-        part_index::is_in_use(self)
+    /// Whether any value has subkeys that expire.
+    pub fn has_expiring_subkeys(&self) -> bool {
+        subkey_index::is_in_use(self)
     }
 
     /// About how many milliseconds the keys with a time to live have left.
@@ -85,7 +85,7 @@ impl Keyspace {
     }
 
     /// Looks at about `budget` expiring keys, database after database, and deletes those whose time has come, unless they are held; and
-    /// does the same with fewer parts of values.
+    /// does the same with fewer subkeys.
     ///
     /// # Errors
     /// [`StoreError::Damaged`].
@@ -95,15 +95,18 @@ impl Keyspace {
             return Ok(summary);
         }
         let busy = self.dbs.iter().filter(|db| db.expires.count > 0).count();
-        if let Some(share) = budget.checked_div(busy) {
-            self.expire_keys(budget, share, &mut summary)?;
-        }
-        let parts = part_expiry::step(self, budget / PARTS_SHARE)?;
-        summary.examined += parts.examined;
-        summary.expired += parts.expired;
+        let keys = budget.checked_div(busy).map_or(Ok(()), |share| self.expire_keys(budget, share, &mut summary));
+        // A damaged key holds up no search of subkeys, and the other way round.
+        let subkeys = subkey_expiry::step(self, budget / SUBKEYS_SHARE);
+        keys?;
+        let subkeys = subkeys?;
+        summary.examined += subkeys.examined;
+        summary.expired += subkeys.expired;
         // Of either kind: many keys that live on must not hold up fields whose time has come.
-        let kinds =
-            [(summary.examined - parts.examined, summary.expired - parts.expired), (parts.examined, parts.expired)];
+        let kinds = [
+            (summary.examined - subkeys.examined, summary.expired - subkeys.expired),
+            (subkeys.examined, subkeys.expired),
+        ];
         summary.more = kinds.into_iter().any(|(examined, expired)| expired * 10 > examined);
         Ok(summary)
     }

@@ -13,7 +13,7 @@ use crate::keyspace::access::{self, AccessStamp};
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, RAW, TEXT};
-use crate::keyspace::part_index;
+use crate::keyspace::subkey_index;
 use crate::table::reclaim::{self, Items};
 use crate::table::sample::random_item;
 
@@ -133,7 +133,7 @@ impl Keyspace {
         if entry.has(EXPIRES) {
             bytes += TABLE_SHARE_BYTES;
         }
-        if part_index::has_parts(entry) {
+        if subkey_index::has_expiring_subkeys(entry) {
             bytes += TABLE_SHARE_BYTES;
         }
         if let Some(key) = entry.key_object(&self.heap.arena)? {
@@ -321,8 +321,8 @@ impl Keyspace {
         self.searches.expiry.avg_ttl_ms[index] = 0;
         let retired = reclaim::retire(&mut self.heap, roots.expires, Items::Borrowed)
             .and_then(|()| reclaim::retire(&mut self.heap, roots.keys, Items::Entries));
-        let parts = part_index::take(self, index);
-        let indexes = parts.and_then(|parts| reclaim::retire(&mut self.heap, parts, Items::Borrowed));
+        let subkeys = subkey_index::take(self, index);
+        let indexes = subkeys.and_then(|subkeys| reclaim::retire(&mut self.heap, subkeys, Items::Borrowed));
         self.counters.changes += keys;
         retired.and(indexes).map(|()| keys)
     }
@@ -353,7 +353,7 @@ impl Keyspace {
         self.dbs.swap(index_a, index_b);
         self.searches.expiry.cursors.swap(index_a, index_b);
         self.searches.expiry.avg_ttl_ms.swap(index_a, index_b);
-        part_index::swap(self, index_a, index_b)?;
+        subkey_index::swap(self, index_a, index_b)?;
         self.sync_db(index_a)?;
         self.sync_db(index_b)?;
         self.counters.changes += 1;

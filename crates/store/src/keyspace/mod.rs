@@ -16,10 +16,10 @@ mod key_hash;
 mod keys;
 mod member_hasher;
 pub(crate) mod ops;
-pub(crate) mod part_expiry;
-mod part_index;
 pub(crate) mod root;
 pub(crate) mod stats;
+pub(crate) mod subkey_expiry;
+mod subkey_index;
 pub(crate) mod value;
 pub(crate) mod value_copy;
 mod value_table;
@@ -43,9 +43,9 @@ use crate::keyspace::entry::Entry;
 use crate::keyspace::eviction::Searches;
 use crate::keyspace::key_hash::KeyHasher;
 use crate::keyspace::ops::{Ops, OpsOf, Values};
-use crate::keyspace::part_index::PartIndex;
 use crate::keyspace::root::{DATABASES, DbRoot};
 use crate::keyspace::stats::{Counters, DbStats, StoreStats};
+use crate::keyspace::subkey_index::SubkeyIndex;
 use crate::limits::EncodingLimits;
 use crate::table::{Hash, reclaim};
 
@@ -95,7 +95,7 @@ impl Keyspace {
         values: Values,
     ) -> Result<Keyspace> {
         let root::OpenedRoot { handle, seed, reclaim, dbs, .. } = opened;
-        let parts = PartIndex::open(&arena, handle)?;
+        let subkeys = SubkeyIndex::open(&arena, handle)?;
         Ok(Keyspace {
             heap: Heap::new(arena, reclaim, (handle, root::RECLAIM_OFFSET), values.free_step),
             root: handle,
@@ -109,7 +109,7 @@ impl Keyspace {
             events: Events::default(),
             effects: Effects::default(),
             rng: SplitMix64::new(config.seed.map_or_else(random_u64, Ok)?),
-            searches: Searches { parts, ..Searches::default() },
+            searches: Searches { subkeys, ..Searches::default() },
             copies: Copies::default(),
             scratch: Vec::new(),
         })
@@ -201,7 +201,7 @@ impl Keyspace {
             hits: self.counters.hits,
             misses: self.counters.misses,
             expired: self.counters.expired,
-            expired_parts: self.counters.expired_parts,
+            expired_subkeys: self.counters.expired_subkeys,
             evicted: self.counters.evicted,
             changes: self.counters.changes,
             reclaim_pending: u64::from(self.heap.reclaim.nodes()),
@@ -368,8 +368,8 @@ impl Keyspace {
         }
         // Even if the table proved damaged half-way, what it says of itself is written through.
         self.sync_db(index)?;
-        if part_index::has_parts(entry) {
-            part_index::index(self, index, hash, Some(entry.handle), None)?;
+        if subkey_index::has_expiring_subkeys(entry) {
+            subkey_index::index(self, index, hash, Some(entry.handle), None)?;
         }
         if removed? { Ok(()) } else { Err(StoreError::damaged("an entry is not in its table")) }
     }
@@ -389,7 +389,7 @@ impl Keyspace {
     /// [`StoreError::Damaged`]; what was being freed is lost then, not tried again.
     pub fn reclaim_step(&mut self, budget: usize) -> Result<usize> {
         let looked_at = self.heap.free_step(budget)?;
-        part_index::release(self).map(|()| looked_at)
+        subkey_index::release(self).map(|()| looked_at)
     }
 
     /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`]. Returns the memory that this takes,

@@ -10,7 +10,7 @@ use crate::heap::reclaim::FreeStep;
 use crate::keyspace::Keyspace;
 use crate::keyspace::digest::Digest;
 use crate::keyspace::entry::Entry;
-use crate::keyspace::part_expiry::PartOps;
+use crate::keyspace::subkey_expiry::SubkeyOps;
 use crate::table::TableHead;
 use crate::table::copy::TableCopy;
 
@@ -43,7 +43,7 @@ pub(crate) type OpsOf = fn(Encoding) -> &'static Ops;
 pub(crate) struct Values {
     pub(crate) ops: OpsOf,
     pub(crate) free_step: FreeStep,
-    pub(crate) part_ops: &'static PartOps,
+    pub(crate) subkey_ops: &'static SubkeyOps,
 }
 
 /// For encodings whose values lie in their entries whole.

@@ -2,8 +2,8 @@
 //!
 //! Plain data that `Arena::root` points to. The store works on a copy of its tables' heads and writes them through.
 //!
-//! Version 1 had no place in a log, versions 1 and 2 had nothing beside the keys, and versions up to 3 no index of values whose parts
-//! expire. Their objects have the same size class, so the fields are simply filled in when there is something to say; a root gets the
+//! Version 1 had no place in a log, versions 1 and 2 had nothing beside the keys, and versions up to 3 no index of values with expiring
+//! subkeys. Their objects have the same size class, so the fields are simply filled in when there is something to say; a root gets the
 //! lowest version that has what it says.
 
 use quire_arena::{Arena, Handle};
@@ -22,7 +22,7 @@ const VERSION: u32 = 4;
 const FIRST_VERSION: u32 = 1;
 /// With `log_position`, without `attachment`.
 const LOGGED_VERSION: u32 = 2;
-/// With `attachment`, without `part_index`.
+/// With `attachment`, without `subkey_index`.
 const ATTACHED_VERSION: u32 = 3;
 
 /// The tables of one database.
@@ -48,8 +48,8 @@ struct Root {
     log_position: u64,
     /// What lies beside the keys: an [`External`].
     attachment: [u8; External::BYTES],
-    /// The index of values whose parts expire: an [`External`].
-    part_index: [u8; External::BYTES],
+    /// The index of values with expiring subkeys: an [`External`].
+    subkey_index: [u8; External::BYTES],
 }
 
 const VERSION_OFFSET: usize = 8;
@@ -63,7 +63,7 @@ const _: () = assert!(size_of::<DbRoot>() == 80 && size_of::<Root>() == PART_IND
 const _: () = assert!(std::mem::offset_of!(Root, version) == VERSION_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, log_position) == LOG_POSITION_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, attachment) == ATTACHMENT_OFFSET);
-const _: () = assert!(std::mem::offset_of!(Root, part_index) == PART_INDEX_OFFSET);
+const _: () = assert!(std::mem::offset_of!(Root, subkey_index) == PART_INDEX_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, reclaim) == RECLAIM_OFFSET);
 const _: () = assert!(std::mem::offset_of!(Root, dbs) == DBS_OFFSET);
 
@@ -143,14 +143,14 @@ pub(crate) fn set_attachment(arena: &mut Arena, root: Handle, attachment: Extern
     Ok(())
 }
 
-/// Where the index of values whose parts expire lies; the null handle if there is none.
-pub(crate) fn part_index(arena: &Arena, root: Handle) -> Result<External> {
+/// Where the index of values with expiring subkeys lies; the null handle if there is none.
+pub(crate) fn subkey_index(arena: &Arena, root: Handle) -> Result<External> {
     let now = arena.get::<Root>(root)?;
-    Ok(if now.version < VERSION { External::default() } else { External::from_bytes(now.part_index) })
+    Ok(if now.version < VERSION { External::default() } else { External::from_bytes(now.subkey_index) })
 }
 
-/// Writes through where the index of values whose parts expire lies.
-pub(crate) fn set_part_index(arena: &mut Arena, root: Handle, index: External) -> Result<()> {
+/// Writes through where the index of values with expiring subkeys lies.
+pub(crate) fn set_subkey_index(arena: &mut Arena, root: Handle, index: External) -> Result<()> {
     if arena.get::<Root>(root)?.version < ATTACHED_VERSION {
         set_attachment(arena, root, External::default())?;
     }
@@ -207,14 +207,14 @@ mod tests {
         assert_eq!(open(&arena).unwrap().log_position, 0);
         set_log_position(&mut arena, handle, 3).unwrap();
         assert_eq!((open(&arena).unwrap().log_position, version(&arena)), (3, ATTACHED_VERSION));
-        assert_eq!(part_index(&arena, handle).unwrap(), External::default());
-        set_part_index(&mut arena, handle, bytes).unwrap();
-        assert_eq!((part_index(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
+        assert_eq!(subkey_index(&arena, handle).unwrap(), External::default());
+        set_subkey_index(&mut arena, handle, bytes).unwrap();
+        assert_eq!((subkey_index(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
         assert_eq!(attachment(&arena, handle).unwrap(), bytes);
         set_attachment(&mut arena, handle, External::default()).unwrap();
-        assert_eq!((part_index(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
-        set_part_index(&mut arena, handle, External::default()).unwrap();
-        assert_eq!((part_index(&arena, handle).unwrap(), version(&arena)), (External::default(), ATTACHED_VERSION));
+        assert_eq!((subkey_index(&arena, handle).unwrap(), version(&arena)), (bytes, VERSION));
+        set_subkey_index(&mut arena, handle, External::default()).unwrap();
+        assert_eq!((subkey_index(&arena, handle).unwrap(), version(&arena)), (External::default(), ATTACHED_VERSION));
     }
 
     #[test]
@@ -226,8 +226,8 @@ mod tests {
         root.version = FIRST_VERSION;
         // What lies behind an object of the first version is anything.
         (root.log_position, root.attachment) = (7, bytes.to_bytes());
-        set_part_index(&mut arena, handle, bytes).unwrap();
+        set_subkey_index(&mut arena, handle, bytes).unwrap();
         assert_eq!((open(&arena).unwrap().log_position, attachment(&arena, handle).unwrap()), (0, External::default()));
-        assert_eq!(part_index(&arena, handle).unwrap(), bytes);
+        assert_eq!(subkey_index(&arena, handle).unwrap(), bytes);
     }
 }

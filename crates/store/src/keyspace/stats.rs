@@ -29,7 +29,7 @@ pub struct StoreStats {
     /// Keys removed because their time had come.
     pub expired: u64,
     /// Parts of values removed because their time had come: fields of hashes.
-    pub expired_parts: u64,
+    pub expired_subkeys: u64,
     /// Keys removed because memory was short.
     pub evicted: u64,
     /// Changes made since the store was opened.
@@ -50,7 +50,7 @@ pub(crate) struct Counters {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) expired: u64,
-    pub(crate) expired_parts: u64,
+    pub(crate) expired_subkeys: u64,
     pub(crate) evicted: u64,
     pub(crate) changes: u64,
 }

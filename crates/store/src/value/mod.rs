@@ -17,15 +17,15 @@ use crate::heap::reclaim::ReclaimState;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::free_entry;
 use crate::keyspace::ops::{Ops, Values};
-use crate::keyspace::part_expiry::PartOps;
+use crate::keyspace::subkey_expiry::SubkeyOps;
 use crate::limits::{EncodingLimit, EncodingLimits};
 use crate::table::reclaim::{self, Items, free_object, leave};
 
 /// What the keyspace treats values by.
-pub(crate) const VALUES: Values = Values { ops, free_step, part_ops: PART_OPS };
+pub(crate) const VALUES: Values = Values { ops, free_step, subkey_ops: PART_OPS };
 
-/// What is done with parts of values that have times to live: only hashes have any.
-const PART_OPS: &PartOps = &PartOps { first_expiry: hash::first_expiry, expire: hash::expire_fields };
+/// What is done with subkeys that have times to live: only hashes have any.
+const PART_OPS: &SubkeyOps = &SubkeyOps { first_expiry: hash::first_expiry, expire: hash::expire_fields };
 
 fn ops(encoding: Encoding) -> &'static Ops {
     match encoding {

@@ -11,7 +11,7 @@ use crate::encoding::{Encoding, HashEncoding};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
-use crate::keyspace::part_expiry::PartsGone;
+use crate::keyspace::subkey_expiry::ExpiredSubkeys;
 use crate::limits::{PACKED_MAX_BYTES, PACKED_MAX_ITEMS};
 use crate::table::TableHead;
 use crate::value::zset::schedule;
@@ -24,7 +24,7 @@ use super::{StoredField, fields, live_expiry, packed, stored_expiry};
 /// The instant that a field gets that is written. One whose time has come is a new field.
 fn decided(expiry: ExpiryChange, before: StoredField, known: Option<i64>) -> Option<i64> {
     match expiry {
-        ExpiryChange::At(at_ms) => Some(at_ms),
+        ExpiryChange::At(at_ms) => Some(at_ms.clamp(1, MAX_INSTANT_MS)),
         ExpiryChange::Keep if before == StoredField::Live => known,
         ExpiryChange::Keep | ExpiryChange::Clear => None,
     }
@@ -44,10 +44,15 @@ pub(in crate::value) fn first_expiry(arena: &Arena, entry: &Entry) -> Result<Opt
 }
 
 /// Takes up to `most` fields out of a hash whose time has come, which the caller tells.
-pub(in crate::value) fn expire_fields(keyspace: &mut Keyspace, db: DbId, key: &[u8], most: usize) -> Result<PartsGone> {
+pub(in crate::value) fn expire_fields(
+    keyspace: &mut Keyspace,
+    db: DbId,
+    key: &[u8],
+    most: usize,
+) -> Result<ExpiredSubkeys> {
     let mut hash = open_mut(keyspace, db, key)?.made_aside();
     let names = hash.take_expired(most)?;
-    Ok(PartsGone { names, is_key_gone: hash.value.get().is_none() })
+    Ok(ExpiredSubkeys { names, is_key_gone: hash.value.get().is_none() })
 }
 
 impl HashMut<'_> {
@@ -65,10 +70,9 @@ impl HashMut<'_> {
     /// As [`super::get`].
     #[inline]
     pub fn has_times_to_live(&self) -> Result<bool> {
-        Ok(match self.encoding()? {
-            None | Some(HashEncoding::Packed | HashEncoding::Table) => false,
-            Some(HashEncoding::PackedTtl | HashEncoding::TableTtl) => true,
-        })
+        Ok(self
+            .encoding()?
+            .is_some_and(|encoding| matches!(encoding, HashEncoding::PackedTtl | HashEncoding::TableTtl)))
     }
 
     /// Whether the hash still has a field that no operation finds, since its time has come.
@@ -79,8 +83,9 @@ impl HashMut<'_> {
         if !self.has_times_to_live()? {
             return Ok(false);
         }
-        let stored = self.value.get().map_or(Ok(None), |hash| stored_expiry(&hash, field))?;
-        Ok(stored.is_some() && self.expiry(field)?.is_none())
+        let (stored, now_ms) =
+            (self.value.get().map_or(Ok(None), |hash| stored_expiry(&hash, field))?, self.value.now_ms());
+        Ok(stored.flatten().is_some_and(|at_ms| at_ms <= now_ms))
     }
 
     /// Gives a field a time to live, until that instant in unix milliseconds, or takes it away. False if there is no such field. The

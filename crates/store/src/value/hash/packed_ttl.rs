@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::value::varint;
 
 use super::packed;
+pub(crate) use super::packed::{COUNT_BYTES, count};
 
 /// Bytes before the first field.
 pub(crate) const HEADER_BYTES: usize = 8;
@@ -21,7 +22,7 @@ pub(crate) const INSTANT_BYTES: usize = 6;
 /// The last instant that there is.
 pub(crate) const MAX_INSTANT_MS: i64 = (1 << (8 * INSTANT_BYTES)) - 1;
 
-const COUNT_BYTES: usize = HEADER_BYTES - INSTANT_BYTES;
+const _: () = assert!(COUNT_BYTES + INSTANT_BYTES == HEADER_BYTES, "the count is where a packed hash has it");
 
 /// Where a field, its value and its instant lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +81,7 @@ fn instant_bytes(expiry_ms: Option<i64>) -> [u8; INSTANT_BYTES] {
 
 /// Bytes that a field takes with its value and its instant.
 pub(crate) fn record_size(field: &[u8], value: &[u8]) -> usize {
-    varint::len(field.len()) + field.len() + varint::len(value.len()) + value.len() + INSTANT_BYTES
-}
-
-/// Fields that it says it has.
-pub(crate) fn count(bytes: &[u8]) -> Result<usize> {
-    match bytes {
-        [low, high, ..] => Ok(u16::from_le_bytes([*low, *high]) as usize),
-        _ => Err(varint::damaged()),
-    }
+    packed::pair_size(field, value) + INSTANT_BYTES
 }
 
 /// The first instant at which a field expires, if any does.
@@ -171,11 +164,7 @@ pub(crate) fn seal(to: &mut [u8], count: usize) -> Result<bool> {
     to.get_mut(..COUNT_BYTES).ok_or_else(varint::damaged)?.copy_from_slice(&count.to_le_bytes());
     let mut first: Option<i64> = None;
     for span in records(to)? {
-        let expiry_ms = span?.expiry_ms;
-        first = match (first, expiry_ms) {
-            (Some(first), Some(at_ms)) => Some(first.min(at_ms)),
-            (first, at_ms) => first.or(at_ms),
-        };
+        first = first.into_iter().chain(span?.expiry_ms).min();
     }
     to[COUNT_BYTES..HEADER_BYTES].copy_from_slice(&instant_bytes(first));
     Ok(first.is_some())

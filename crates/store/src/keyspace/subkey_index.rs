@@ -1,4 +1,4 @@
-//! The index of values whose parts have times to live of their own: hashes with such fields. One table for each database, beside its other
+//! The index of values with expiring subkeys: hashes with such fields. One table for each database, beside its other
 //! two, in an object that the root names as long as there are such keys.
 //!
 //! A value belongs in it by its encoding. Relies on `entries` and `keys` to tell what becomes of an entry, as they tell the index of
@@ -11,18 +11,18 @@ use crate::encoding::Encoding;
 use crate::error::{Result, StoreError};
 use crate::heap::External;
 use crate::keyspace::Keyspace;
+use crate::keyspace::entries::index_hash;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::root::{self, DATABASES};
-use crate::table::bucket::Tag;
+use crate::table::TableHead;
 use crate::table::reclaim::{self, Items};
-use crate::table::{Hash, TableHead};
 
 /// A table of so many buckets is freed at once.
 const FEW_BUCKETS: u32 = 64;
 
-/// The index: keys that hold values whose parts expire, by the same hash as in the other tables.
+/// The index: keys that hold values with expiring subkeys, by the same hash as in the other tables.
 #[derive(Debug, Default)]
-pub(crate) struct PartIndex {
+pub(crate) struct SubkeyIndex {
     /// Where the tables lie in the arena; null as long as there is no such key.
     object: Handle,
     pub(super) tables: Box<[TableHead; DATABASES]>,
@@ -32,16 +32,16 @@ pub(crate) struct PartIndex {
     pub(super) cursors: [u64; DATABASES],
 }
 
-impl PartIndex {
+impl SubkeyIndex {
     /// The index of an arena whose root was opened.
-    pub(super) fn open(arena: &Arena, root: Handle) -> Result<PartIndex> {
-        let object = root::part_index(arena, root)?.object;
+    pub(super) fn open(arena: &Arena, root: Handle) -> Result<SubkeyIndex> {
+        let object = root::subkey_index(arena, root)?.object;
         let mut tables = Box::new([TableHead::default(); DATABASES]);
         if !object.is_null() {
             tables.copy_from_slice(arena.slice::<TableHead>(object, 0, DATABASES)?);
             tables.iter().try_for_each(|table| table.check(arena))?;
         }
-        Ok(PartIndex { object, tables, next_db: 0, cursors: [0; DATABASES] })
+        Ok(SubkeyIndex { object, tables, next_db: 0, cursors: [0; DATABASES] })
     }
 
     /// Writes a database's table through.
@@ -57,8 +57,8 @@ impl PartIndex {
 
 /// Whether an entry belongs in the index.
 #[inline]
-pub(super) fn has_parts(entry: &Entry) -> bool {
-    entry.encoding().is_ok_and(Encoding::expires_in_parts)
+pub(super) fn has_expiring_subkeys(entry: &Entry) -> bool {
+    entry.encoding().is_ok_and(Encoding::has_expiring_subkeys)
 }
 
 /// Tells the index that an entry came, moved or went. Nothing has changed if there is no memory for it.
@@ -72,23 +72,22 @@ pub(super) fn index(
     if old == new {
         return Ok(());
     }
-    if keyspace.searches.parts.object.is_null() {
+    if keyspace.searches.subkeys.object.is_null() {
         make(keyspace)?;
     }
     let Keyspace { heap, searches, .. } = keyspace;
-    let parts = &mut searches.parts;
-    let table = &mut parts.tables[index];
+    let subkeys = &mut searches.subkeys;
+    let table = &mut subkeys.tables[index];
     let done = match (old, new) {
         (Some(old), Some(new)) => match table.replace(&mut heap.arena, hash, old, new)? {
             true => return Ok(()),
-            false => return Err(StoreError::damaged("a value whose parts expire is not in the index")),
+            false => return Err(StoreError::damaged("a value with expiring subkeys is not in the index")),
         },
         (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop),
-        // An entry is found in it by its handle, so any tag will do.
-        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, Hash { low: hash, tag: Tag::of(1) }, new)),
+        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, index_hash(hash), new)),
         (None, None) => Ok(()),
     };
-    parts.sync(&mut heap.arena, index)?;
+    subkeys.sync(&mut heap.arena, index)?;
     let released = if new.is_none() || done.is_err() { release(keyspace) } else { Ok(()) };
     done.and(released)
 }
@@ -98,21 +97,21 @@ fn make(keyspace: &mut Keyspace) -> Result<()> {
     let bytes = DATABASES * TableHead::BYTES;
     let object = keyspace.heap.alloc_external(bytes)?;
     keyspace.heap.arena.bytes_mut(object, 0, bytes)?.fill(0);
-    root::set_part_index(&mut keyspace.heap.arena, keyspace.root, External { object, size: bytes as u32 })?;
-    keyspace.searches.parts.object = object;
+    root::set_subkey_index(&mut keyspace.heap.arena, keyspace.root, External { object, size: bytes as u32 })?;
+    keyspace.searches.subkeys.object = object;
     Ok(())
 }
 
 /// Gives the tables back if no key is in them any more, and nothing waits to be freed, which may be such values: then a database has no byte for such
 /// values, and older programs know all that it has.
 pub(super) fn release(keyspace: &mut Keyspace) -> Result<()> {
-    if keyspace.searches.parts.object.is_null() || is_in_use(keyspace) || !keyspace.heap.reclaim.is_empty() {
+    if keyspace.searches.subkeys.object.is_null() || is_in_use(keyspace) || !keyspace.heap.reclaim.is_empty() {
         return Ok(());
     }
     let own_root = keyspace.root;
     let Keyspace { heap, searches, .. } = keyspace;
-    let parts = &mut searches.parts;
-    for table in parts.tables.iter_mut().map(std::mem::take) {
+    let subkeys = &mut searches.subkeys;
+    for table in subkeys.tables.iter_mut().map(std::mem::take) {
         // It has few buckets without keys, unless damage says otherwise.
         if table.buckets() <= FEW_BUCKETS {
             reclaim::dissolve(heap, table)?;
@@ -120,22 +119,22 @@ pub(super) fn release(keyspace: &mut Keyspace) -> Result<()> {
             reclaim::retire(heap, table, Items::Borrowed)?;
         }
     }
-    root::set_part_index(&mut heap.arena, own_root, External::default())?;
-    let object = std::mem::replace(&mut parts.object, Handle::NULL);
+    root::set_subkey_index(&mut heap.arena, own_root, External::default())?;
+    let object = std::mem::replace(&mut subkeys.object, Handle::NULL);
     Ok(heap.arena.free(object)?)
 }
 
 /// Whether any key is in it.
 pub(super) fn is_in_use(keyspace: &Keyspace) -> bool {
-    keyspace.searches.parts.tables.iter().any(|table| table.count > 0)
+    keyspace.searches.subkeys.tables.iter().any(|table| table.count > 0)
 }
 
 /// Takes the index of a database away, for the caller to free.
 pub(super) fn take(keyspace: &mut Keyspace, index: usize) -> Result<TableHead> {
     let Keyspace { heap, searches, .. } = &mut *keyspace;
-    let table = std::mem::take(&mut searches.parts.tables[index]);
-    searches.parts.cursors[index] = 0;
-    searches.parts.sync(&mut heap.arena, index)?;
+    let table = std::mem::take(&mut searches.subkeys.tables[index]);
+    searches.subkeys.cursors[index] = 0;
+    searches.subkeys.sync(&mut heap.arena, index)?;
     release(keyspace)?;
     Ok(table)
 }
@@ -143,10 +142,10 @@ pub(super) fn take(keyspace: &mut Keyspace, index: usize) -> Result<TableHead> {
 /// Exchanges the indexes of two databases.
 pub(super) fn swap(keyspace: &mut Keyspace, a: usize, b: usize) -> Result<()> {
     let Keyspace { heap, searches, .. } = keyspace;
-    searches.parts.tables.swap(a, b);
-    searches.parts.cursors.swap(a, b);
-    searches.parts.sync(&mut heap.arena, a)?;
-    searches.parts.sync(&mut heap.arena, b)
+    searches.subkeys.tables.swap(a, b);
+    searches.subkeys.cursors.swap(a, b);
+    searches.subkeys.sync(&mut heap.arena, a)?;
+    searches.subkeys.sync(&mut heap.arena, b)
 }
 
 #[cfg(test)]
@@ -165,8 +164,8 @@ mod tests {
         drop(large);
         assert_eq!(store.flush(DbId(0)).unwrap(), 1);
         // An older program that opened an image of now would not know what it frees.
-        assert!(!store.heap.reclaim.is_empty() && !store.searches.parts.object.is_null());
+        assert!(!store.heap.reclaim.is_empty() && !store.searches.subkeys.object.is_null());
         while store.reclaim_step(100).unwrap() > 0 {}
-        assert!(store.heap.reclaim.is_empty() && store.searches.parts.object.is_null());
+        assert!(store.heap.reclaim.is_empty() && store.searches.subkeys.object.is_null());
     }
 }

@@ -15,15 +15,15 @@ const MOST_PATH_BYTES: usize = 512;
 
 /// The path of a group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ShownGroup {
+pub(crate) struct CgroupMountRoot {
     bytes: [u8; MOST_PATH_BYTES],
     len: usize,
 }
 
-impl ShownGroup {
+impl CgroupMountRoot {
     /// That of `mount`: of version 2 if it `is_unified`. The root of all groups where the system doesn't say.
     pub(crate) fn of(mount: &[u8], is_unified: bool) -> Self {
-        static KNOWN: [OnceLock<ShownGroup>; 2] = [OnceLock::new(), OnceLock::new()];
+        static KNOWN: [OnceLock<CgroupMountRoot>; 2] = [OnceLock::new(), OnceLock::new()];
         let known = &KNOWN[usize::from(is_unified)];
         if let Some(group) = known.get() {
             return *group;
@@ -114,7 +114,7 @@ mod tests {
 
     fn shown(mounts: &str, mount: &str, is_unified: bool, piece: usize) -> String {
         let mut rest = mounts.as_bytes();
-        let found = ShownGroup::find(mount.as_bytes(), is_unified, |into| {
+        let found = CgroupMountRoot::find(mount.as_bytes(), is_unified, |into| {
             let len = into.len().min(piece).min(rest.len());
             into[..len].copy_from_slice(&rest[..len]);
             rest = &rest[len..];
