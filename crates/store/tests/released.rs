@@ -184,6 +184,44 @@ fn an_image_with_a_key_of_each_encoding_and_a_library_is_read_written_to_and_sav
     }
 }
 
+/// As the program of 28 November 2026 wrote it: a packed hash and a table of 600 fields with times to live, of which one and twenty were past.
+#[test]
+fn an_image_of_fields_with_times_to_live_is_read_searched_and_saved() {
+    const NOW_MS: i64 = 1_900_000_000_000;
+    let lens = |store: &mut Store| [&b"packed"[..], b"table"].map(|key| hash::len(store, DbId(0), key).unwrap());
+    for mode in [RestoreMode::Map, RestoreMode::Load] {
+        let dir = tempfile::tempdir().unwrap();
+        let place = ImageLocation::new(dir.path(), "dump.quire");
+        unfold(include_bytes!("fixtures/image-field-expiry.sparse"), &dir.path().join("dump.quire"));
+        let (mut store, report) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        store.finish_restore().unwrap();
+        store.set_now_ms(NOW_MS);
+        assert_eq!((report.keys, report.damage.len()), (2, 0));
+        assert_eq!(hex(&store.digest().unwrap()), "cd5a00094234f07937d04af30001ecb8c89abff2");
+        assert_eq!(lens(&mut store), [2, 580]);
+        for (key, field, expiry_ms) in [
+            (&b"packed"[..], &b"later"[..], Some(Some(4_000_000_000_000))),
+            (b"packed", b"lasting", Some(None)),
+            (b"packed", b"past", None),
+            (b"table", b"field:300", Some(Some(4_000_000_000_300))),
+            (b"table", b"field:31", None),
+        ] {
+            assert!(store.check_value(DbId(0), key).unwrap());
+            assert_eq!(hash::view(&mut store, DbId(0), key).unwrap().expiry(field).unwrap(), expiry_ms);
+        }
+        let mut expired = 0;
+        while expired < 21 {
+            expired += store.expire_step(10_000).unwrap().expired;
+        }
+        hash::set(&mut store, DbId(0), b"table", b"new", b"value").unwrap();
+        store.save_blocking(&place).unwrap();
+        let (mut again, _) = Store::open(StoreConfig::default(), &place, mode, false).unwrap();
+        again.finish_restore().unwrap();
+        again.set_now_ms(NOW_MS);
+        assert_eq!((again.digest().unwrap(), lens(&mut again)), (store.digest().unwrap(), [2, 581]));
+    }
+}
+
 #[test]
 fn an_image_with_sets_and_half_a_copy_is_read_written_to_and_saved() {
     for mode in [RestoreMode::Map, RestoreMode::Load] {

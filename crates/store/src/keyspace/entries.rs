@@ -18,7 +18,6 @@ use crate::keyspace::entry::{
 use crate::keyspace::subkey_index;
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
 use crate::table::Hash;
-use crate::table::bucket::Tag;
 
 /// What an entry is to be like.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +163,7 @@ pub(super) fn link(keyspace: &mut Keyspace, index: usize, entry: &Entry, hash: H
     let roots = &mut dbs[index];
     let mut result = heap.with_room(|arena| roots.keys.insert(arena, hash, entry.handle));
     if result.is_ok() && entry.has(EXPIRES) {
-        result = heap.with_room(|arena| roots.expires.insert(arena, index_hash(hash.low), entry.handle));
+        result = heap.with_room(|arena| roots.expires.insert(arena, Hash::without_tag(hash.low), entry.handle));
         if result.is_err() {
             roots.keys.remove(&mut heap.arena, hash.low, entry.handle)?;
         }
@@ -407,15 +406,10 @@ fn index_expiry(
             return Ok(());
         }
         (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop)?,
-        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, index_hash(hash), new))?,
+        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, Hash::without_tag(hash), new))?,
         (None, None) => {}
     }
     keyspace.sync_db(index)
-}
-
-/// The index finds entries by handle, so any tag will do; the tag still has to be one.
-pub(crate) fn index_hash(low: u32) -> Hash {
-    Hash { low, tag: Tag::of(1) }
 }
 
 /// Refuses a string that is longer than any may be.

@@ -192,6 +192,7 @@ mod tests {
 
     #[test]
     fn a_root_has_the_version_of_what_it_says() {
+        assert_eq!(VERSION, 4, "a new version gets a fixture in tests/released.rs");
         let mut arena = Arena::create(ArenaConfig { max_bytes: 64 << 20, budget_bytes: 1 << 20 }).unwrap();
         let handle = create(&mut arena, [1, 2]).unwrap().handle;
         let version = |arena: &Arena| arena.get::<Root>(handle).unwrap().version;

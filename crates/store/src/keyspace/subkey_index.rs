@@ -11,11 +11,10 @@ use crate::encoding::Encoding;
 use crate::error::{Result, StoreError};
 use crate::heap::External;
 use crate::keyspace::Keyspace;
-use crate::keyspace::entries::index_hash;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::root::{self, DATABASES};
-use crate::table::TableHead;
 use crate::table::reclaim::{self, Items};
+use crate::table::{Hash, TableHead};
 
 /// A table of so many buckets is freed at once.
 const FEW_BUCKETS: u32 = 64;
@@ -84,7 +83,7 @@ pub(super) fn index(
             false => return Err(StoreError::damaged("a value with expiring subkeys is not in the index")),
         },
         (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop),
-        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, index_hash(hash), new)),
+        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, Hash::without_tag(hash), new)),
         (None, None) => Ok(()),
     };
     subkeys.sync(&mut heap.arena, index)?;

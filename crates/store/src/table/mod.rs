@@ -37,6 +37,13 @@ pub(crate) struct Hash {
     pub(crate) tag: Tag,
 }
 
+impl Hash {
+    /// For a table whose items are found by their handles: any tag will do there, and the tag still has to be one.
+    pub(crate) fn without_tag(low: u32) -> Hash {
+        Hash { low, tag: Tag::of(1) }
+    }
+}
+
 impl From<u64> for Hash {
     #[inline]
     fn from(hash: u64) -> Hash {

@@ -70,9 +70,10 @@ impl HashMut<'_> {
     /// As [`super::get`].
     #[inline]
     pub fn has_times_to_live(&self) -> Result<bool> {
-        Ok(self
-            .encoding()?
-            .is_some_and(|encoding| matches!(encoding, HashEncoding::PackedTtl | HashEncoding::TableTtl)))
+        Ok(match self.encoding()? {
+            None | Some(HashEncoding::Packed | HashEncoding::Table) => false,
+            Some(HashEncoding::PackedTtl | HashEncoding::TableTtl) => true,
+        })
     }
 
     /// Whether the hash still has a field that no operation finds, since its time has come.
