@@ -347,6 +347,10 @@ def a_replica_of_redis_is_told_that_there_is_no_replication(options):
             told = other.info("replication")
             assert told["master_link_status"] == "down" and other.call("DBSIZE") == 0, told
             assert connection.info("replication")["connected_slaves"] == "0"
+            # It asked by PSYNC before, and has logged what it was told.
+            with open(os.path.join(theirs, "peer.log"), encoding="utf-8") as log:
+                text = log.read()
+            assert "Quire has no replicas yet" in text, text
             other.call("REPLICAOF", "NO", "ONE")
             for one in (connection, other):
                 one.close()

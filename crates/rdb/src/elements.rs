@@ -116,8 +116,8 @@ enum PairTimes {
     Since(u64),
 }
 
-/// The last instant at which a field may expire.
-const LAST_MS: u64 = (1 << 48) - 1;
+/// The last instant at which a field of a hash may expire, in Unix milliseconds.
+pub const MAX_FIELD_EXPIRY_MS: u64 = (1 << 48) - 1;
 
 impl<'r, R: Read> Pairs<'r, R> {
     pub(crate) fn begin(input: &'r mut Input<R>, source: ElementSource) -> Result<Self> {
@@ -168,7 +168,7 @@ impl<'r, R: Read> Pairs<'r, R> {
             _ => Some(time),
         });
         match expire_ms {
-            Some(expire_ms @ 0..=LAST_MS) => self.expire_ms = expire_ms,
+            Some(expire_ms @ 0..=MAX_FIELD_EXPIRY_MS) => self.expire_ms = expire_ms,
             Some(_) | None => return self.elements.input.malformed("a field that expires at no instant"),
         }
         Ok(())

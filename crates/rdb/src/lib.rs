@@ -33,7 +33,7 @@ mod ziplist;
 mod zipmap;
 
 pub use checksum::checksum;
-pub use elements::{Elements, Pairs, Scored};
+pub use elements::{Elements, MAX_FIELD_EXPIRY_MS, Pairs, Scored};
 pub use encoder::{Encoder, ValueKind};
 pub use error::{Cause, RdbError, Result};
 pub use libraries::{LibraryError, read_libraries, write_libraries};

@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use quire_store::StoreError;
 
+/// Bytes of a subcommand's name that an error shows, as in Redis.
+const MOST_SHOWN_BYTES: usize = 128;
+
 /// Why a command failed, as its client will read it.
 #[derive(Debug, thiserror::Error)]
 pub enum CmdError {
@@ -58,6 +61,15 @@ impl CmdError {
     /// Wrong number of words for the command of this (lower-case) name; subcommands are written `config|get`.
     pub fn wrong_args(name: &str) -> CmdError {
         Self::owned(format!("ERR wrong number of arguments for '{name}' command"))
+    }
+
+    /// Too few words, or too many, for a subcommand, or none of this name.
+    pub fn subcommand_syntax(command: &[u8], subcommand: &[u8]) -> CmdError {
+        Self::owned(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
+            String::from_utf8_lossy(&subcommand[..subcommand.len().min(MOST_SHOWN_BYTES)]),
+            String::from_utf8_lossy(command).to_ascii_uppercase()
+        ))
     }
 
     /// An expiry that is zero, negative or too large.

@@ -59,7 +59,9 @@ fn naming(command: &str) -> Option<Naming> {
         "pfadd" | "pfmerge" => Named(STRING, "pfadd"),
         "hset" | "hmset" | "hsetnx" => Named(HASH, "hset"),
         "hdel" => Named(HASH, "hdel"),
-        "hexpire" | "hpexpire" | "hexpireat" | "hpexpireat" => ByTime(fields_got_expiry),
+        "hexpire" | "hpexpire" => By(|args, events| fields_got_expiry(args, events, 0)),
+        "hexpireat" => ByTime(|args, events, now_ms| fields_got_expiry(args, events, now_ms.div_euclid(1000))),
+        "hpexpireat" => ByTime(fields_got_expiry),
         "hpersist" => Named(HASH, "hpersist"),
         "hincrby" => Named(HASH, "hincrby"),
         "hincrbyfloat" => Named(HASH, "hincrbyfloat"),
@@ -178,11 +180,9 @@ fn got(args: Args<'_>, events: &[KeyEvent]) -> Vec<Told> {
     vec![(GENERIC, name, at)]
 }
 
-/// Fields that get an instant that is past are removed, all of them.
-fn fields_got_expiry(args: Args<'_>, events: &[KeyEvent], now_ms: i64) -> Vec<Told> {
-    let since_ms = if args.is(0, "HEXPIRE") || args.is(0, "HPEXPIRE") { 0 } else { now_ms };
-    let unit_ms = if args.is(0, "HEXPIREAT") { 1000 } else { 1 };
-    let is_past = args.int(2).is_ok_and(|given| given.saturating_mul(unit_ms) <= since_ms);
+/// Fields that get an expiry that is past are removed, all of them. `now` is the time as the command counts it.
+fn fields_got_expiry(args: Args<'_>, events: &[KeyEvent], now: i64) -> Vec<Told> {
+    let is_past = args.int(2).is_ok_and(|given| given <= now);
     with_end((HASH, if is_past { "hdel" } else { "hexpire" }, about(events, args.at(1), 0)), events)
 }
 

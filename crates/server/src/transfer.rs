@@ -164,6 +164,10 @@ struct Transfer {
     has_begun: bool,
     /// When the client was last sent anything because of it, on the server's monotonic clock.
     sent_ms: u64,
+    /// What the client had taken of all that it was ever sent when that was last looked at.
+    taken_bytes: u64,
+    /// Since when it has taken no more.
+    taken_ms: u64,
 }
 
 /// The files of all clients.
@@ -207,7 +211,14 @@ impl Transfers {
         if self.by_client.len() >= MOST_TRANSFERS {
             return Err(format!("{MOST_TRANSFERS} clients are sent the data already, try again later"));
         }
-        let transfer = Transfer { frame, stage: TransferStage::AwaitsCut, has_begun: false, sent_ms: now_ms };
+        let transfer = Transfer {
+            frame,
+            stage: TransferStage::AwaitsCut,
+            has_begun: false,
+            sent_ms: now_ms,
+            taken_bytes: 0,
+            taken_ms: now_ms,
+        };
         self.by_client.insert(client, transfer);
         Ok(())
     }
@@ -301,10 +312,14 @@ impl Transfers {
         is_due
     }
 
-    /// Whether a client has taken nothing for too long of what waits in its output. `active_ms` is when it last took anything.
-    pub fn is_stalled(&self, client: u64, active_ms: u64, now_ms: u64) -> bool {
-        let Some(transfer) = self.by_client.get(&client) else { return false };
-        now_ms.saturating_sub(transfer.sent_ms.max(active_ms)) > STALL_MS
+    /// Whether a client has taken nothing for too long of what waits in its output, whatever it sends meanwhile. `taken_bytes` is what it has taken
+    /// in all.
+    pub fn is_stalled(&mut self, client: u64, taken_bytes: u64, now_ms: u64) -> bool {
+        let Some(transfer) = self.by_client.get_mut(&client) else { return false };
+        if transfer.taken_bytes != taken_bytes {
+            (transfer.taken_bytes, transfer.taken_ms) = (taken_bytes, now_ms);
+        }
+        now_ms.saturating_sub(transfer.sent_ms.max(transfer.taken_ms)) > STALL_MS
     }
 }
 
@@ -450,6 +465,10 @@ mod tests {
         while transfers.next(1, sent_ms) == TransferStep::Wait {}
         assert!(!transfers.takes_keepalive(1, sent_ms + KEEPALIVE_MS));
         assert!(!transfers.is_stalled(1, 0, sent_ms + STALL_MS) && transfers.is_stalled(1, 0, sent_ms + STALL_MS + 1));
-        assert!(!transfers.is_stalled(1, sent_ms + 1, sent_ms + STALL_MS + 1), "it has taken something since");
+        let taken_ms = sent_ms + STALL_MS + 1;
+        assert!(!transfers.is_stalled(1, 9, taken_ms), "it has taken something since");
+        assert!(
+            !transfers.is_stalled(1, 9, taken_ms + STALL_MS) && transfers.is_stalled(1, 9, taken_ms + STALL_MS + 1)
+        );
     }
 }

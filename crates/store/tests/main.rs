@@ -19,6 +19,7 @@ mod list_cuts;
 mod lists;
 mod memory;
 mod model;
+mod random_fields;
 mod released;
 mod saves;
 mod semantics;

@@ -29,8 +29,7 @@ const NOT_SAVED: CmdError = CmdError::fixed(
 );
 
 fn bad_subcommand(args: Args<'_>) -> CmdError {
-    let name = args.text(1);
-    CmdError::owned(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP."))
+    CmdError::subcommand_syntax(args.at(0), args.at(1))
 }
 
 /// ACL CAT [category]

@@ -2,7 +2,6 @@
 
 use super::client_filter::{Filter, class_of};
 use super::connection::{is_name, set_name};
-use super::stream_groups::wrong_words;
 use crate::awaited_keys::UnblockOutcome;
 use crate::client::{Client, CloseState, ReplyMode};
 use crate::clients::Pause;
@@ -130,7 +129,7 @@ pub fn pause(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         4 if ctx.args.is(3, "ALL") => true,
         4 if ctx.args.is(3, "WRITE") => false,
         4 => return Err(CmdError::fixed("ERR CLIENT PAUSE mode must be WRITE or ALL")),
-        _ => return Err(wrong_words(ctx.args)),
+        _ => return Err(CmdError::subcommand_syntax(ctx.args.at(0), ctx.args.at(1))),
     };
     let timeout = ctx.args.int(2).map_err(|_| CmdError::fixed("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout).map_err(|_| CmdError::fixed("ERR timeout is negative"))?;
@@ -165,7 +164,7 @@ pub fn unblock(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         4 if ctx.args.is(3, "TIMEOUT") => UnblockOutcome::TimeOut,
         4 if ctx.args.is(3, "ERROR") => UnblockOutcome::Error,
         4 => return Err(CmdError::fixed("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
-        _ => return Err(wrong_words(ctx.args)),
+        _ => return Err(CmdError::subcommand_syntax(ctx.args.at(0), ctx.args.at(1))),
     };
     let id = ctx.args.int(2)?;
     let client = u64::try_from(id).ok().and_then(|id| ctx.server.clients.by_id_mut(id));

@@ -62,11 +62,7 @@ pub fn debug(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     } else if args.is(1, "OBJECT") && words == 3 {
         object(ctx)
     } else {
-        let text = format!(
-            "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
-            String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(128)])
-        );
-        Err(CmdError::owned(text))
+        Err(CmdError::subcommand_syntax(args.at(0), args.at(1)))
     }
 }
 

@@ -130,12 +130,7 @@ pub fn delete(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// A request has too many words.
 fn too_many_words(ctx: &Ctx<'_>) -> CmdError {
-    let args = ctx.args;
-    CmdError::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
-        String::from_utf8_lossy(&args.at(1)[..args.at(1).len().min(128)]),
-        args.text(0).to_ascii_uppercase()
-    ))
+    CmdError::subcommand_syntax(ctx.args.at(0), ctx.args.at(1))
 }
 
 /// FUNCTION FLUSH [ASYNC | SYNC]

@@ -11,8 +11,6 @@ use crate::effects::EffectWord;
 
 /// The last instant that a client gives a field, as in Redis.
 const LAST_MS: i64 = (1 << 46) - 1;
-/// The last one that a file or a payload gives it, and so the log.
-const LAST_REPLAYED_MS: i64 = (1 << 48) - 1;
 /// There is no such field.
 const MISSING: i64 = -2;
 /// The field has no time to live.
@@ -92,7 +90,8 @@ struct ChangedFields {
 
 fn set(ctx: &mut Ctx<'_>, form: ExpiryForm) -> Result<(), CmdError> {
     let (args, now_ms) = (ctx.args, ctx.store.now_ms());
-    let last_ms = if ctx.is_replayed() { LAST_REPLAYED_MS } else { LAST_MS };
+    // A file or a payload gives later ones, and so does the log.
+    let last_ms = if ctx.is_replayed() { hash::MAX_EXPIRY_MS } else { LAST_MS };
     let mut hash = hash::open_mut(ctx.store, ctx.client.db, args.at(1))?;
     let at_ms = form.instant(args, now_ms, last_ms)?;
     let condition = ExpireCondition::of_word(args, 3);

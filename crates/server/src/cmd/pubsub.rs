@@ -126,10 +126,7 @@ pub fn shardchannels(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 fn names_of(ctx: &mut Ctx<'_>, kind: TopicKind) -> Result<(), CmdError> {
     if ctx.args.len() > 3 {
-        let name = ctx.args.text(1);
-        return Err(CmdError::owned(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
-        )));
+        return Err(CmdError::subcommand_syntax(ctx.args.at(0), ctx.args.at(1)));
     }
     let pattern = ctx.args.get(2);
     let glob = pattern.map(glob_of).transpose()?;

@@ -38,15 +38,6 @@ pub(super) fn no_such_group(args: Args<'_>, key: usize, group: usize) -> CmdErro
     ))
 }
 
-/// Too few words, or too many, of a subcommand.
-pub(super) fn wrong_words(args: Args<'_>) -> CmdError {
-    CmdError::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
-        text(args.at(1)),
-        text(args.at(0)).to_ascii_uppercase()
-    ))
-}
-
 /// The options of XGROUP CREATE and SETID.
 struct GroupOptions {
     make_stream: bool,
@@ -69,7 +60,7 @@ impl GroupOptions {
                 options.entries_read = Some(count).filter(|&count| count >= 0);
                 at += 2;
             } else {
-                return Err(wrong_words(args));
+                return Err(CmdError::subcommand_syntax(args.at(0), args.at(1)));
             }
         }
         Ok(options)
@@ -103,7 +94,7 @@ pub fn create(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     }
     if args.len() > 8 {
         drop(stream);
-        return Err(wrong_words(args));
+        return Err(CmdError::subcommand_syntax(args.at(0), args.at(1)));
     }
     let id = if args.at(4) == b"$" { stream.view()?.last_id() } else { strict_id(args.at(4), 0)? };
     if group.is_some() {
@@ -122,7 +113,7 @@ pub fn set_id(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let options = GroupOptions::parse(args, false)?;
     let (mut stream, group) = open_group(ctx)?;
     if args.len() > 7 {
-        return Err(wrong_words(args));
+        return Err(CmdError::subcommand_syntax(args.at(0), args.at(1)));
     }
     let id = if args.at(4) == b"$" { stream.view()?.last_id() } else { any_id(args.at(4), 0)? };
     stream.set_group(&group, id, options.entries_read)?;

@@ -3,7 +3,7 @@
 use quire_store::stream::{self, PendingEntry, StreamConsumer, StreamGroup, StreamSummary};
 use quire_store::{StreamId, StreamOrder, StreamView};
 
-use super::stream_groups::{no_such_group, wrong_words};
+use super::stream_groups::no_such_group;
 use super::stream_words::{write_entries, write_entry, write_id};
 use crate::ctx::{CmdError, Ctx};
 use crate::resp::Reply;
@@ -103,7 +103,7 @@ pub fn stream(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         3 => None,
         4 if args.is(3, "FULL") => Some(DEFAULT_COUNT),
         6 if args.is(3, "FULL") && args.is(4, "COUNT") => Some(u64::try_from(args.int(5)?).unwrap_or(DEFAULT_COUNT)),
-        _ => return Err(wrong_words(args)),
+        _ => return Err(CmdError::subcommand_syntax(args.at(0), args.at(1))),
     };
     let start = ctx.reply.len();
     let written = match most {

@@ -72,7 +72,7 @@ impl Engine {
                 connection.output.push(KEEPALIVE);
             }
         } else if (connection.socket.has_unsent() || !connection.output.waiting().is_empty())
-            && state.blocked.transfers.is_stalled(client.id, client.stats.active_ms, now_ms)
+            && state.blocked.transfers.is_stalled(client.id, client.stats.output_total_bytes, now_ms)
         {
             tracing::warn!(client = client.id, address = %client.peer.address, "closing a client that does not take the file that it is sent");
             state.stats.output_limit_closed += 1;

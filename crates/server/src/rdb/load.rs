@@ -9,6 +9,8 @@ use super::streams::{self, load_state};
 
 pub use super::load_error::LoadError;
 
+const _: () = assert!(quire_rdb::MAX_FIELD_EXPIRY_MS == hash::MAX_EXPIRY_MS as u64, "what is read can be stored");
+
 /// What came of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loaded {

@@ -265,6 +265,16 @@ impl ValueMut<'_> {
         self.keyspace.hasher()
     }
 
+    /// Does something with empty bytes to put a value together in.
+    #[inline]
+    pub(crate) fn with_scratch<R>(&mut self, act: impl FnOnce(&mut Self, &mut Vec<u8>) -> Result<R>) -> Result<R> {
+        let mut scratch = self.take_scratch();
+        scratch.clear();
+        let done = act(self, &mut scratch);
+        self.give_scratch(scratch);
+        done
+    }
+
     /// Bytes to put a value together in, kept for their capacity: to be given back.
     pub(crate) fn take_scratch(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.keyspace.scratch)

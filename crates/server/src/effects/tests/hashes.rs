@@ -69,6 +69,22 @@ fn elements_that_are_read_from_fields_are_logged_as_they_are_stored() {
     assert_eq!(server.replayed(START_MS, EncodingLimits::default()).digest().unwrap(), digest, "by another clock");
 }
 
+#[test]
+fn an_expiry_that_only_files_and_payloads_give_is_replayed() {
+    let mut server = Logging::new();
+    let key = KEYS[3].as_bytes();
+    for (field, expiry_ms) in [(b"x", hash::MAX_EXPIRY_MS), (b"y", 1 << 46)] {
+        assert!(hash::open_mut(&mut server.store, DbId(0), key).unwrap().load(field, b"1", Some(expiry_ms)).unwrap());
+    }
+    // The log has them whole, with fields and values.
+    for line in ["HINCRBYFLOAT h x 0.5", "HINCRBYFLOAT h y 0.5"] {
+        server.run(line);
+    }
+    let mut expiries = field_expiries(&mut server.replayed(0, EncodingLimits::default()));
+    expiries.sort();
+    assert_eq!(expiries, [(b"x".to_vec(), Some(hash::MAX_EXPIRY_MS)), (b"y".to_vec(), Some(1 << 46))]);
+}
+
 /// The fields of all hashes, and when they expire, by a clock at whose time nothing has.
 pub(super) fn field_expiries(store: &mut Store) -> Vec<(Vec<u8>, Option<i64>)> {
     let mut found = Vec::new();

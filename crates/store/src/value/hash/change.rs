@@ -182,34 +182,21 @@ impl HashMut<'_> {
 
     /// Replaces a packed hash by what `write` makes of its bytes, or makes one.
     fn repack(&mut self, write: impl FnOnce(&mut Vec<u8>, &[u8]) -> Result<()>) -> Result<()> {
-        let mut scratch = self.value.take_scratch();
-        let written =
-            self.value.get().map_or(Ok(&[][..]), |hash| hash.bytes()).and_then(|old| write(&mut scratch, old));
-        let done = written.and_then(|()| self.value.replace(Encoding::PackedHash, &scratch, ExpiryChange::Keep));
-        self.value.give_scratch(scratch);
-        done
+        self.value.with_scratch(|hash, scratch| {
+            write(scratch, hash.get().map_or(Ok(&[][..]), |old| old.bytes())?)?;
+            hash.replace(Encoding::PackedHash, scratch, ExpiryChange::Keep)
+        })
     }
 
     /// Makes a packed hash a table with a field that it has no room for, as one change.
     fn outgrow(&mut self, field: &[u8], value: &[u8]) -> Result<()> {
-        let mut bytes = self.value.take_scratch();
-        bytes.clear();
-        let old = self.value.bytes().map(|old| bytes.extend_from_slice(old));
-        let done = old.and_then(|()| {
-            self.value.make_table(Encoding::TableHash, |heap, hasher, head| {
-                for span in packed::pairs(&bytes)? {
-                    let span = span?;
-                    let name = &bytes[span.field..][..span.field_len];
-                    if name != field {
-                        let value = &bytes[span.value..span.end()];
-                        fields::insert(heap, head, hasher.hash(name), name, value)?;
-                    }
-                }
+        self.value.with_scratch(|hash, bytes| {
+            bytes.extend_from_slice(hash.bytes()?);
+            hash.make_table(Encoding::TableHash, |heap, hasher, head| {
+                fields::insert_packed(heap, hasher, head, bytes, Some(field))?;
                 fields::insert(heap, head, hasher.hash(field), field, value)
             })
-        });
-        self.value.give_scratch(bytes);
-        done
+        })
     }
 
     fn set_in_table(&mut self, field: &[u8], value: &[u8]) -> Result<bool> {

@@ -12,22 +12,31 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::subkey_expiry::ExpiredSubkeys;
+use crate::keyspace::value::ValueMut;
 use crate::limits::{PACKED_MAX_BYTES, PACKED_MAX_ITEMS};
 use crate::table::TableHead;
 use crate::value::zset::schedule;
 
 use super::change::{HashMut, open_mut};
-use super::packed_ttl::{self, INSTANT_BYTES, MAX_INSTANT_MS};
+use super::packed_ttl::{self, EXPIRY_BYTES, MAX_EXPIRY_MS};
 use super::ttl_table::{self, TtlField, TtlTable};
 use super::{StoredField, fields, live_expiry, packed, stored_expiry};
 
-/// The instant that a field gets that is written. One whose time has come is a new field.
+/// The expiry that a field gets that is written. One whose time has come is a new field.
 fn decided(expiry: ExpiryChange, before: StoredField, known: Option<i64>) -> Option<i64> {
     match expiry {
-        ExpiryChange::At(at_ms) => Some(at_ms.clamp(1, MAX_INSTANT_MS)),
+        ExpiryChange::At(at_ms) => Some(at_ms.clamp(1, MAX_EXPIRY_MS)),
         ExpiryChange::Keep if before == StoredField::Live => known,
         ExpiryChange::Keep | ExpiryChange::Clear => None,
     }
+}
+
+/// Replaces packed fields by others, of which some have expiries or none has.
+fn put_packed_ttl(hash: &mut ValueMut<'_>, bytes: &[u8], has_expiries: bool) -> Result<()> {
+    if has_expiries {
+        return hash.replace(Encoding::PackedTtlHash, bytes, ExpiryChange::Keep);
+    }
+    hash.replace(Encoding::PackedHash, &packed_ttl::to_packed(bytes)?, ExpiryChange::Keep)
 }
 
 fn damaged() -> StoreError {
@@ -89,8 +98,8 @@ impl HashMut<'_> {
         Ok(stored.flatten().is_some_and(|at_ms| at_ms <= now_ms))
     }
 
-    /// Gives a field a time to live, until that instant in unix milliseconds, or takes it away. False if there is no such field. The
-    /// instant should not be past: such a field is to be removed.
+    /// Gives a field a time to live, until that time in unix milliseconds, or takes it away. False if there is no such field. The
+    /// time should not be past: such a field is to be removed.
     ///
     /// # Errors
     /// As [`HashMut::set`].
@@ -99,7 +108,7 @@ impl HashMut<'_> {
         if known.is_none() && expiry_ms.is_none() {
             return Ok(true);
         }
-        let expiry_ms = expiry_ms.map(|at_ms| at_ms.clamp(1, MAX_INSTANT_MS));
+        let expiry_ms = expiry_ms.map(|at_ms| at_ms.clamp(1, MAX_EXPIRY_MS));
         self.begin_expiry()?;
         let done = match self.encoding()? {
             Some(HashEncoding::PackedTtl) => self.set_packed_expiry(field, expiry_ms),
@@ -112,7 +121,7 @@ impl HashMut<'_> {
         Ok(true)
     }
 
-    /// Sets a field that the hash should not have, which lives until that instant even if that is past; false if the hash had it, expired or
+    /// Sets a field that the hash should not have, which lives until that time even if that is past; false if the hash had it, expired or
     /// not: it has the new value then, and lives as long as the hash. For data that is read from elsewhere.
     ///
     /// # Errors
@@ -131,7 +140,7 @@ impl HashMut<'_> {
             Some(HashEncoding::Packed) => {
                 let bytes = self.value.bytes()?;
                 let count = packed::count(bytes)?;
-                let len = bytes.len() + packed_ttl::HEADER_BYTES + count * INSTANT_BYTES;
+                let len = bytes.len() + packed_ttl::HEADER_BYTES + count * EXPIRY_BYTES;
                 if count <= PACKED_MAX_ITEMS && len <= PACKED_MAX_BYTES {
                     return self.put_packed(Encoding::PackedTtlHash, packed_ttl::from_packed);
                 }
@@ -169,24 +178,17 @@ impl HashMut<'_> {
 
     /// Replaces packed fields by another form of them, which is no change of the hash.
     fn put_packed(&mut self, encoding: Encoding, write: impl FnOnce(&mut Vec<u8>, &[u8]) -> Result<()>) -> Result<()> {
-        let mut scratch = self.value.take_scratch();
-        let written = self.value.bytes().and_then(|bytes| write(&mut scratch, bytes));
-        let done = written
-            .and_then(|()| self.value.without_change(|value| value.replace(encoding, &scratch, ExpiryChange::Keep)));
-        self.value.give_scratch(scratch);
-        done
+        self.value.with_scratch(|hash, scratch| {
+            write(scratch, hash.bytes()?)?;
+            hash.without_change(|hash| hash.replace(encoding, scratch, ExpiryChange::Keep))
+        })
     }
 
     /// Makes a packed hash a table, which is no change of it.
     fn unpack(&mut self) -> Result<()> {
         let bytes = self.value.bytes()?.to_vec();
         self.value.convert_to_table(Encoding::TableHash, |heap, hasher, head| {
-            for span in packed::pairs(&bytes)? {
-                let span = span?;
-                let name = &bytes[span.field..][..span.field_len];
-                fields::insert(heap, head, hasher.hash(name), name, &bytes[span.value..span.end()])?;
-            }
-            Ok(())
+            fields::insert_packed(heap, hasher, head, &bytes, None)
         })
     }
 
@@ -250,18 +252,10 @@ impl HashMut<'_> {
 
     /// Replaces a packed hash whose fields have times to live by what `write` makes of its bytes. That says whether any field still has one.
     fn repack_ttl(&mut self, write: impl FnOnce(&mut Vec<u8>, &[u8]) -> Result<bool>) -> Result<()> {
-        let mut scratch = self.value.take_scratch();
-        let written = self.value.bytes().and_then(|bytes| write(&mut scratch, bytes));
-        let done = written.and_then(|has_instants| self.put_packed_ttl(&scratch, has_instants));
-        self.value.give_scratch(scratch);
-        done
-    }
-
-    fn put_packed_ttl(&mut self, bytes: &[u8], has_instants: bool) -> Result<()> {
-        if has_instants {
-            return self.value.replace(Encoding::PackedTtlHash, bytes, ExpiryChange::Keep);
-        }
-        self.value.replace(Encoding::PackedHash, &packed_ttl::to_packed(bytes)?, ExpiryChange::Keep)
+        self.value.with_scratch(|hash, scratch| {
+            let has_expiries = write(scratch, hash.bytes()?)?;
+            put_packed_ttl(hash, scratch, has_expiries)
+        })
     }
 
     /// A field of a table whose fields have times to live, expired or not, and what the hash has of it.
@@ -328,17 +322,14 @@ impl HashMut<'_> {
 
     fn take_expired_of_packed(&mut self, most: usize) -> Result<Vec<Box<[u8]>>> {
         let now_ms = self.value.now_ms();
-        let mut scratch = self.value.take_scratch();
-        let found = self.value.bytes().and_then(|bytes| packed_ttl::without_expired(&mut scratch, bytes, now_ms, most));
-        let done = found.and_then(|expired| {
+        self.value.with_scratch(|hash, scratch| {
+            let expired = packed_ttl::without_expired(scratch, hash.bytes()?, now_ms, most)?;
             match expired.left {
-                0 => self.value.delete()?,
-                _ => self.put_packed_ttl(&scratch, expired.has_instants)?,
+                0 => hash.delete()?,
+                _ => put_packed_ttl(hash, scratch, expired.has_expiries)?,
             }
             Ok(expired.names)
-        });
-        self.value.give_scratch(scratch);
-        done
+        })
     }
 
     fn take_expired_of_table(&mut self, most: usize) -> Result<Vec<Box<[u8]>>> {

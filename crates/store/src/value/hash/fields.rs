@@ -12,9 +12,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Result, StoreError};
 use crate::heap::Heap;
+use crate::keyspace::MemberHasher;
 use crate::table::{Hash, TableHead};
 
-const HEADER_BYTES: usize = 12;
+use super::packed;
+
+/// Bytes before a field's name.
+pub(super) const HEADER_BYTES: usize = 12;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -25,6 +29,11 @@ struct FieldHeader {
 }
 
 const _: () = assert!(size_of::<FieldHeader>() == HEADER_BYTES);
+
+/// What stands before a field's name.
+pub(super) fn header_bytes(hash: u32, field_len: usize, value_len: usize) -> [u8; HEADER_BYTES] {
+    zerocopy::transmute!(FieldHeader { hash, field_len: field_len as u32, value_len: value_len as u32 })
+}
 
 /// A field's object and header.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +93,24 @@ pub(crate) fn insert(heap: &mut Heap, head: &mut TableHead, hash: Hash, name: &[
         return Err(error);
     }
     head.item_bytes = head.item_bytes.saturating_add(field.size() as u64);
+    Ok(())
+}
+
+/// Adds the fields of a packed hash, but for one that is named, to a table that has none of them.
+pub(super) fn insert_packed(
+    heap: &mut Heap,
+    hasher: &MemberHasher,
+    head: &mut TableHead,
+    bytes: &[u8],
+    except: Option<&[u8]>,
+) -> Result<()> {
+    for span in packed::pairs(bytes)? {
+        let span = span?;
+        let name = &bytes[span.field..][..span.field_len];
+        if except != Some(name) {
+            insert(heap, head, hasher.hash(name), name, &bytes[span.value..span.end()])?;
+        }
+    }
     Ok(())
 }
 

@@ -33,6 +33,7 @@ use crate::value::zset::schedule;
 pub use change::{HashMut, del, open_mut, set};
 pub(super) use field_expiry::{expire_fields, first_expiry};
 pub use limits::{MAX_PACKED_FIELDS, MAX_PACKED_LEN};
+pub use packed_ttl::MAX_EXPIRY_MS;
 pub use view::{HashView, peek, view};
 pub use walks::{random_fields, scan};
 
@@ -277,7 +278,7 @@ fn stored_count(hash: &ValueRef<'_>) -> Result<u64> {
 
 /// Those of them whose time has come.
 fn expired_count(hash: &ValueRef<'_>) -> Result<u64> {
-    let bound = ttl_table::instant(hash.keyspace().now_ms());
+    let bound = ttl_table::tree_number(hash.keyspace().now_ms());
     let count = schedule::count_up_to(hash.arena(), &hash.table()?, bound)?;
     if count <= stored_count(hash)? {
         Ok(count)
@@ -286,7 +287,7 @@ fn expired_count(hash: &ValueRef<'_>) -> Result<u64> {
     }
 }
 
-/// What is done with a field, its value and the instant at which it expires.
+/// What is done with a field, its value and its expiry.
 type EachStored<'f> = &'f mut dyn FnMut(&[u8], &[u8], Option<i64>);
 
 /// Calls `f` with every field and value of a hash.
@@ -297,7 +298,7 @@ fn for_each_field(hash: &ValueRef<'_>, f: &mut dyn FnMut(&[u8], &[u8])) -> Resul
     }
 }
 
-/// The same with the instants at which fields expire.
+/// The same with the expiries of fields.
 fn for_each_live(hash: &ValueRef<'_>, f: EachStored<'_>) -> Result<()> {
     let now_ms = hash.keyspace().now_ms();
     for_each_stored(hash.arena(), hash.entry(), &mut |field, value, expiry_ms| {

@@ -1,12 +1,12 @@
-//! A small hash, some fields of which have times to live, as one run of bytes: a count and the first instant at which a field expires, then
-//! each field, its value and its own instant.
+//! A small hash, some fields of which have times to live, as one run of bytes: a count and the first expiry of a field, then
+//! each field, its value and its own expiry.
 //!
 //! ```text
-//! 0  count u16 · first instant u48, little endian
-//! 8  { length varint · field · length varint · value · instant u48 } × count
+//! 0  count u16 · first expiry u48, little endian
+//! 8  { length varint · field · length varint · value · expiry u48 } × count
 //! ```
 //!
-//! An instant is in unix milliseconds, 0 if there is none. Pure functions on bytes; anything that isn't well-formed gives
+//! An expiry is in unix milliseconds, 0 if there is none. Pure functions on bytes; anything that isn't well-formed gives
 //! [`StoreError::Damaged`](crate::StoreError::Damaged).
 
 use crate::error::Result;
@@ -17,14 +17,14 @@ pub(crate) use super::packed::{COUNT_BYTES, count};
 
 /// Bytes before the first field.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// Bytes of an instant.
-pub(crate) const INSTANT_BYTES: usize = 6;
-/// The last instant that there is.
-pub(crate) const MAX_INSTANT_MS: i64 = (1 << (8 * INSTANT_BYTES)) - 1;
+/// Bytes of an expiry.
+pub(crate) const EXPIRY_BYTES: usize = 6;
+/// The last expiry that a field may have, in unix milliseconds.
+pub const MAX_EXPIRY_MS: i64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 
-const _: () = assert!(COUNT_BYTES + INSTANT_BYTES == HEADER_BYTES, "the count is where a packed hash has it");
+const _: () = assert!(COUNT_BYTES + EXPIRY_BYTES == HEADER_BYTES, "the count is where a packed hash has it");
 
-/// Where a field, its value and its instant lie.
+/// Where a field, its value and its expiry lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TtlSpan {
     /// First byte of all.
@@ -40,14 +40,14 @@ pub(crate) struct TtlSpan {
 }
 
 impl TtlSpan {
-    /// First byte of the instant.
-    fn instant(&self) -> usize {
+    /// First byte of the expiry.
+    fn expiry(&self) -> usize {
         self.value + self.value_len
     }
 
     /// First byte after all.
     pub(crate) fn end(&self) -> usize {
-        self.instant() + INSTANT_BYTES
+        self.expiry() + EXPIRY_BYTES
     }
 
     pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -64,29 +64,29 @@ impl TtlSpan {
     }
 }
 
-fn read_instant(bytes: &[u8], at: usize) -> Result<Option<i64>> {
-    let instant = bytes.get(at..).unwrap_or_default().first_chunk::<INSTANT_BYTES>().ok_or_else(varint::damaged)?;
+fn read_expiry(bytes: &[u8], at: usize) -> Result<Option<i64>> {
+    let expiry = bytes.get(at..).unwrap_or_default().first_chunk::<EXPIRY_BYTES>().ok_or_else(varint::damaged)?;
     let mut wide = [0; 8];
-    wide[..INSTANT_BYTES].copy_from_slice(instant);
+    wide[..EXPIRY_BYTES].copy_from_slice(expiry);
     let at_ms = i64::from_le_bytes(wide);
     Ok((at_ms != 0).then_some(at_ms))
 }
 
-fn instant_bytes(expiry_ms: Option<i64>) -> [u8; INSTANT_BYTES] {
-    // An instant that is past stays one: 0 would be none.
-    let at_ms = expiry_ms.map_or(0, |at_ms| at_ms.clamp(1, MAX_INSTANT_MS));
+fn expiry_bytes(expiry_ms: Option<i64>) -> [u8; EXPIRY_BYTES] {
+    // An expiry that is past stays one: 0 would be none.
+    let at_ms = expiry_ms.map_or(0, |at_ms| at_ms.clamp(1, MAX_EXPIRY_MS));
     let wide = at_ms.to_le_bytes();
     std::array::from_fn(|index| wide[index])
 }
 
-/// Bytes that a field takes with its value and its instant.
+/// Bytes that a field takes with its value and its expiry.
 pub(crate) fn record_size(field: &[u8], value: &[u8]) -> usize {
-    packed::pair_size(field, value) + INSTANT_BYTES
+    packed::pair_size(field, value) + EXPIRY_BYTES
 }
 
-/// The first instant at which a field expires, if any does.
+/// The first expiry of a field, if any expires.
 pub(crate) fn first_expiry(bytes: &[u8]) -> Result<Option<i64>> {
-    read_instant(bytes, COUNT_BYTES)
+    read_expiry(bytes, COUNT_BYTES)
 }
 
 /// The fields of such a hash.
@@ -107,7 +107,7 @@ impl TtlFields<'_> {
         let start = self.at;
         let (field_len, field) = varint::read(self.bytes, start)?;
         let (value_len, value) = varint::read(self.bytes, field.saturating_add(field_len))?;
-        let expiry_ms = read_instant(self.bytes, value.saturating_add(value_len))?;
+        let expiry_ms = read_expiry(self.bytes, value.saturating_add(value_len))?;
         let span = TtlSpan { start, field, field_len, value, value_len, expiry_ms };
         self.at = span.end();
         Ok(span)
@@ -155,10 +155,10 @@ pub(crate) fn push(to: &mut Vec<u8>, field: &[u8], value: &[u8], expiry_ms: Opti
     to.extend_from_slice(field);
     varint::push(to, value.len());
     to.extend_from_slice(value);
-    to.extend_from_slice(&instant_bytes(expiry_ms));
+    to.extend_from_slice(&expiry_bytes(expiry_ms));
 }
 
-/// Writes the header over `count` fields. Returns whether any of them has an instant.
+/// Writes the header over `count` fields. Returns whether any of them has an expiry.
 pub(crate) fn seal(to: &mut [u8], count: usize) -> Result<bool> {
     let count = u16::try_from(count).map_err(|_| varint::damaged())?;
     to.get_mut(..COUNT_BYTES).ok_or_else(varint::damaged)?.copy_from_slice(&count.to_le_bytes());
@@ -166,11 +166,11 @@ pub(crate) fn seal(to: &mut [u8], count: usize) -> Result<bool> {
     for span in records(to)? {
         first = first.into_iter().chain(span?.expiry_ms).min();
     }
-    to[COUNT_BYTES..HEADER_BYTES].copy_from_slice(&instant_bytes(first));
+    to[COUNT_BYTES..HEADER_BYTES].copy_from_slice(&expiry_bytes(first));
     Ok(first.is_some())
 }
 
-/// Writes to `to` the hash with a field put in place of `old`, or added at the end. Returns whether any field has an instant.
+/// Writes to `to` the hash with a field put in place of `old`, or added at the end. Returns whether any field has an expiry.
 pub(crate) fn with_record(
     to: &mut Vec<u8>,
     bytes: &[u8],
@@ -187,7 +187,7 @@ pub(crate) fn with_record(
     seal(to, count)
 }
 
-/// Writes to `to` the hash without a field. Returns whether any field has an instant.
+/// Writes to `to` the hash without a field. Returns whether any field has an expiry.
 pub(crate) fn without(to: &mut Vec<u8>, bytes: &[u8], old: TtlSpan) -> Result<bool> {
     begin(to);
     to.extend_from_slice(&bytes[HEADER_BYTES..old.start]);
@@ -195,23 +195,23 @@ pub(crate) fn without(to: &mut Vec<u8>, bytes: &[u8], old: TtlSpan) -> Result<bo
     seal(to, count(bytes)?.saturating_sub(1))
 }
 
-/// Writes to `to` a packed hash, of which no field has an instant.
+/// Writes to `to` a packed hash, of which no field has an expiry.
 pub(crate) fn from_packed(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     begin(to);
     for span in packed::pairs(bytes)? {
         let span = span?;
         to.extend_from_slice(&bytes[span.start..span.end()]);
-        to.extend_from_slice(&instant_bytes(None));
+        to.extend_from_slice(&expiry_bytes(None));
     }
     seal(to, packed::count(bytes)?).map(drop)
 }
 
-/// The packed hash of the same fields without their instants.
+/// The packed hash of the same fields without their expiries.
 pub(crate) fn to_packed(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut packed = bytes.get(..COUNT_BYTES).ok_or_else(varint::damaged)?.to_vec();
     for span in records(bytes)? {
         let span = span?;
-        packed.extend_from_slice(&bytes[span.start..span.instant()]);
+        packed.extend_from_slice(&bytes[span.start..span.expiry()]);
     }
     Ok(packed)
 }
@@ -223,8 +223,8 @@ pub(crate) struct Expired {
     pub(crate) names: Vec<Box<[u8]>>,
     /// Fields that are left.
     pub(crate) left: usize,
-    /// Some of these have instants.
-    pub(crate) has_instants: bool,
+    /// Some of these have expiries.
+    pub(crate) has_expiries: bool,
 }
 
 /// Writes to `to` the hash without the fields whose time has come, up to `most` of them.
@@ -240,7 +240,7 @@ pub(crate) fn without_expired(to: &mut Vec<u8>, bytes: &[u8], now_ms: i64, most:
             expired.left += 1;
         }
     }
-    expired.has_instants = seal(to, expired.left)?;
+    expired.has_expiries = seal(to, expired.left)?;
     Ok(expired)
 }
 
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_map_of_values_and_instants(
+        fn behaves_as_a_map_of_values_and_expiries(
             ops in prop::collection::vec((0u8..20, prop::option::of(0usize..300), prop::option::of(1i64..50)), 0..60),
             now_ms in 0i64..50,
             most in 0usize..10,
@@ -311,7 +311,7 @@ mod tests {
                 prop_assert!(!live(at_ms));
             }
             assert_is(&next, &model);
-            prop_assert_eq!((expired.left, expired.has_instants), (model.len(), model.values().any(|(_, at_ms)| at_ms.is_some())));
+            prop_assert_eq!((expired.left, expired.has_expiries), (model.len(), model.values().any(|(_, at_ms)| at_ms.is_some())));
         }
 
         #[test]
@@ -327,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_keeps_within_its_bytes_and_never_means_none() {
+    fn an_expiry_keeps_within_its_bytes_and_never_means_none() {
         for (at_ms, kept_ms) in
-            [(i64::MIN, 1), (0, 1), (1, 1), (MAX_INSTANT_MS, MAX_INSTANT_MS), (i64::MAX, MAX_INSTANT_MS)]
+            [(i64::MIN, 1), (0, 1), (1, 1), (MAX_EXPIRY_MS, MAX_EXPIRY_MS), (i64::MAX, MAX_EXPIRY_MS)]
         {
-            assert_eq!(read_instant(&instant_bytes(Some(at_ms)), 0).unwrap(), Some(kept_ms));
+            assert_eq!(read_expiry(&expiry_bytes(Some(at_ms)), 0).unwrap(), Some(kept_ms));
         }
-        assert_eq!(read_instant(&instant_bytes(None), 0).unwrap(), None);
+        assert_eq!(read_expiry(&expiry_bytes(None), 0).unwrap(), None);
     }
 }

@@ -1,16 +1,16 @@
 //! The fields of a hash that is a table and of which some have times to live: one arena object each. Those that have are in a tree, by
-//! the instants at which they expire; its nodes are items of the same table (`zset::schedule`).
+//! their expiries; its nodes are items of the same table (`zset::schedule`).
 //!
 //! ```text
-//! a field without an instant: as in `fields`
-//! a field with an instant:    0  hash u32 · field length u32 (bit 30 set) · instant f64, in unix milliseconds
+//! a field without an expiry: as in `fields`
+//! a field with an expiry:    0  hash u32 · field length u32 (bit 30 set) · expiry f64, in unix milliseconds
 //!                             16 field bytes · value length u32 · value bytes
 //! ```
 //!
 //! The value in the entry is the table's head and, behind it, how many fields there are (u64): the head's count has the nodes, too. A
-//! table of fields without instants becomes such a one, and such a one a table of fields again, by these eight bytes alone.
+//! table of fields without expiries becomes such a one, and such a one a table of fields again, by these eight bytes alone.
 //!
-//! Relies on the tree for the order; a field's object changes only here, so that the tree has its handle and instant.
+//! Relies on the tree for the order; a field's object changes only here, so that the tree has its handle and expiry.
 
 use quire_arena::{Arena, Handle};
 
@@ -21,14 +21,14 @@ use crate::table::{Hash, TableHead};
 use crate::value::zset::schedule::{self, NODE, TTL, Tree};
 
 use super::fields::{self, Field};
-use super::packed_ttl::MAX_INSTANT_MS;
+use super::packed_ttl::MAX_EXPIRY_MS;
 
 /// Bytes of the value in its entry.
 const VALUE_BYTES: usize = TableHead::BYTES + size_of::<u64>();
 
-const PLAIN_HEADER_BYTES: usize = 12;
+const PLAIN_HEADER_BYTES: usize = fields::HEADER_BYTES;
 const LEN_OFFSET: usize = 4;
-const INSTANT_OFFSET: usize = 8;
+const EXPIRY_OFFSET: usize = 8;
 const HEADER_BYTES: usize = 16;
 const VALUE_LEN_BYTES: usize = 4;
 
@@ -45,8 +45,8 @@ pub(super) fn field_count(value: &[u8]) -> Result<u64> {
     bytes.map(|bytes| u64::from_ne_bytes(*bytes)).ok_or_else(damaged)
 }
 
-/// An instant as the tree has it. Every one that a hash has is exact.
-pub(super) fn instant(at_ms: i64) -> f64 {
+/// An expiry as the tree has it. Every one that a hash has is exact.
+pub(super) fn tree_number(at_ms: i64) -> f64 {
     at_ms as f64
 }
 
@@ -73,11 +73,11 @@ impl TtlField {
             let value_len = arena.slice::<u32>(handle, LEN_OFFSET + size_of::<u32>(), 1)?[0] as usize;
             return Ok(Some(TtlField { handle, hash, name_len, value_len, expiry_ms: None }));
         }
-        let instant_ms = arena.slice::<f64>(handle, INSTANT_OFFSET, 1)?[0] as i64;
-        if !(1..=MAX_INSTANT_MS).contains(&instant_ms) {
+        let at_ms = arena.slice::<f64>(handle, EXPIRY_OFFSET, 1)?[0] as i64;
+        if !(1..=MAX_EXPIRY_MS).contains(&at_ms) {
             return Err(damaged());
         }
-        let expiry_ms = Some(instant_ms);
+        let expiry_ms = Some(at_ms);
         let value_len = arena.bytes(handle, HEADER_BYTES + name_len, VALUE_LEN_BYTES)?.first_chunk();
         let value_len = value_len.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or_else(damaged)? as usize;
         Ok(Some(TtlField { handle, hash, name_len, value_len, expiry_ms }))
@@ -140,14 +140,14 @@ impl TtlTable<'_> {
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], expiry_ms: Option<i64>) -> Result<()> {
         let hash = self.hasher.hash(name);
         let Some(at_ms) = expiry_ms else { return fields::insert(self.heap, self.head, hash, name, value) };
-        let field = create(self.heap, hash.low, name, value, at_ms)?;
+        let field = create(self.heap, hash.low, name, value, expiry_ms)?;
         let listed = self.heap.with_room(|arena| self.head.insert(arena, hash, field.handle));
         if let Err(error) = listed {
             self.heap.arena.free(field.handle)?;
             return Err(error);
         }
         self.head.item_bytes = self.head.item_bytes.saturating_add(field.size() as u64);
-        let scheduled = self.tree().insert(instant(at_ms), field.handle);
+        let scheduled = self.tree().insert(tree_number(at_ms), field.handle);
         if let Err(error) = scheduled {
             self.unlist(field)?;
             return Err(error);
@@ -163,7 +163,7 @@ impl TtlTable<'_> {
         self.unlist(field)
     }
 
-    /// Gives a field another value and another instant, or none. Nothing has changed if this fails.
+    /// Gives a field another value and another expiry, or none. Nothing has changed if this fails.
     pub(super) fn set(&mut self, old: TtlField, name: &[u8], value: &[u8], expiry_ms: Option<i64>) -> Result<()> {
         match (old.expiry_ms, expiry_ms) {
             (None, None) => {
@@ -171,7 +171,7 @@ impl TtlTable<'_> {
                 fields::set_value(self.heap, self.head, field, self.hasher.hash(name), value)
             }
             (Some(_), None) => {
-                let new = create_plain(self.heap, old.hash, name, value)?;
+                let new = create(self.heap, old.hash, name, value, None)?;
                 self.tree().withdraw(old.handle)?;
                 self.replace(old, new)
             }
@@ -190,11 +190,11 @@ impl TtlTable<'_> {
         if before == Some(at_ms) && new_size == old.size() {
             return write_value(&mut self.heap.arena, &old, value);
         }
-        let new = create(self.heap, old.hash, name, value, at_ms)?;
+        let new = create(self.heap, old.hash, name, value, Some(at_ms))?;
         let scheduled = match before {
-            // In the tree two fields of one name can't have one instant, not even for a moment.
+            // In the tree two fields of one name can't have one expiry, not even for a moment.
             Some(before) if before == at_ms => self.tree().exchange(old.handle, new.handle),
-            Some(_) | None => self.tree().insert(instant(at_ms), new.handle),
+            Some(_) | None => self.tree().insert(tree_number(at_ms), new.handle),
         };
         if let Err(error) = scheduled {
             self.heap.arena.free(new.handle)?;
@@ -206,15 +206,26 @@ impl TtlTable<'_> {
         self.replace(old, new)
     }
 
-    /// Gives a field another instant, or none. Nothing has changed if this fails.
+    /// Gives a field another expiry, or none. Nothing has changed if this fails.
     pub(super) fn set_expiry(&mut self, field: TtlField, expiry_ms: Option<i64>) -> Result<()> {
         match (field.expiry_ms, expiry_ms) {
             (before, after) if before == after => Ok(()),
-            (Some(_), Some(at_ms)) => self.tree().move_to(field.handle, instant(at_ms)),
-            _ => {
-                let (name, value) = (field.name(&self.heap.arena)?.to_vec(), field.value(&self.heap.arena)?.to_vec());
-                self.set(field, &name, &value, expiry_ms)
+            (Some(_), Some(at_ms)) => self.tree().move_to(field.handle, tree_number(at_ms)),
+            (Some(_), None) => {
+                let new = create_from(self.heap, &field, None)?;
+                self.tree().withdraw(field.handle)?;
+                self.replace(field, new)
             }
+            (None, Some(at_ms)) => {
+                let new = create_from(self.heap, &field, expiry_ms)?;
+                let scheduled = self.tree().insert(tree_number(at_ms), new.handle);
+                if let Err(error) = scheduled {
+                    self.heap.arena.free(new.handle)?;
+                    return Err(error);
+                }
+                self.replace(field, new)
+            }
+            (None, None) => Ok(()),
         }
     }
 
@@ -226,7 +237,7 @@ impl TtlTable<'_> {
         }
     }
 
-    /// Puts a field's new object, which the tree knows already if it has an instant, in the place of the old one, which the tree has forgotten.
+    /// Puts a field's new object, which the tree knows already if it has an expiry, in the place of the old one, which the tree has forgotten.
     fn replace(&mut self, old: TtlField, new: TtlField) -> Result<()> {
         if !self.head.replace(&mut self.heap.arena, old.hash, old.handle, new.handle)? {
             return Err(StoreError::damaged("a field is not in its table"));
@@ -247,35 +258,46 @@ impl TtlTable<'_> {
     }
 }
 
-/// The object of a field with an instant, in no table yet.
-fn create(heap: &mut Heap, hash: u32, name: &[u8], value: &[u8], at_ms: i64) -> Result<TtlField> {
-    let total = HEADER_BYTES + name.len() + VALUE_LEN_BYTES + value.len();
-    let handle = heap.alloc(total)?;
-    let bytes = heap.arena.bytes_mut(handle, 0, total)?;
-    bytes[..LEN_OFFSET].copy_from_slice(&hash.to_ne_bytes());
-    bytes[LEN_OFFSET..INSTANT_OFFSET].copy_from_slice(&(name.len() as u32 | TTL).to_ne_bytes());
-    bytes[INSTANT_OFFSET..HEADER_BYTES].copy_from_slice(&instant(at_ms).to_ne_bytes());
-    let (own_name, rest) = bytes[HEADER_BYTES..].split_at_mut(name.len());
-    own_name.copy_from_slice(name);
-    let (len, own_value) = rest.split_at_mut(VALUE_LEN_BYTES);
-    len.copy_from_slice(&(value.len() as u32).to_ne_bytes());
-    own_value.copy_from_slice(value);
-    Ok(TtlField { handle, hash, name_len: name.len(), value_len: value.len(), expiry_ms: Some(at_ms) })
+/// The object of a field, in no table yet.
+fn create(heap: &mut Heap, hash: u32, name: &[u8], value: &[u8], expiry_ms: Option<i64>) -> Result<TtlField> {
+    let field = allocate(heap, hash, (name.len(), value.len()), expiry_ms)?;
+    heap.arena.bytes_mut(field.handle, field.name_offset(), name.len())?.copy_from_slice(name);
+    heap.arena.bytes_mut(field.handle, field.value_offset(), value.len())?.copy_from_slice(value);
+    Ok(field)
 }
 
-/// The object of a field without an instant, in no table yet.
-fn create_plain(heap: &mut Heap, hash: u32, name: &[u8], value: &[u8]) -> Result<TtlField> {
-    let total = PLAIN_HEADER_BYTES + name.len() + value.len();
-    let handle = heap.alloc(total)?;
-    let bytes = heap.arena.bytes_mut(handle, 0, total)?;
-    let words = [hash, name.len() as u32, value.len() as u32].map(u32::to_ne_bytes);
-    bytes[..PLAIN_HEADER_BYTES].copy_from_slice(words.as_flattened());
-    bytes[PLAIN_HEADER_BYTES..][..name.len()].copy_from_slice(name);
-    bytes[PLAIN_HEADER_BYTES + name.len()..].copy_from_slice(value);
-    Ok(TtlField { handle, hash, name_len: name.len(), value_len: value.len(), expiry_ms: None })
+/// The object of a field that is in the table with another expiry, or without one; it is in no table yet.
+fn create_from(heap: &mut Heap, old: &TtlField, expiry_ms: Option<i64>) -> Result<TtlField> {
+    // A damaged one, which ends before its value does, is found before memory is taken for another.
+    old.value(&heap.arena)?;
+    let new = allocate(heap, old.hash, (old.name_len, old.value_len), expiry_ms)?;
+    heap.arena.copy(old.handle, old.name_offset(), new.handle, new.name_offset(), old.name_len)?;
+    heap.arena.copy(old.handle, old.value_offset(), new.handle, new.value_offset(), old.value_len)?;
+    Ok(new)
 }
 
-/// Writes another value over that of a field with an instant, whose object has room for it.
+/// An object for a field, to which its name and its value are still to be written.
+fn allocate(
+    heap: &mut Heap,
+    hash: u32,
+    (name_len, value_len): (usize, usize),
+    expiry_ms: Option<i64>,
+) -> Result<TtlField> {
+    let mut field = TtlField { handle: Handle::NULL, hash, name_len, value_len, expiry_ms };
+    field.handle = heap.alloc(field.value_offset() + value_len)?;
+    let begin = heap.arena.bytes_mut(field.handle, 0, field.value_offset())?;
+    let Some(at_ms) = expiry_ms else {
+        begin[..PLAIN_HEADER_BYTES].copy_from_slice(&fields::header_bytes(hash, name_len, value_len));
+        return Ok(field);
+    };
+    begin[..LEN_OFFSET].copy_from_slice(&hash.to_ne_bytes());
+    begin[LEN_OFFSET..EXPIRY_OFFSET].copy_from_slice(&(name_len as u32 | TTL).to_ne_bytes());
+    begin[EXPIRY_OFFSET..HEADER_BYTES].copy_from_slice(&tree_number(at_ms).to_ne_bytes());
+    begin[HEADER_BYTES + name_len..].copy_from_slice(&(value_len as u32).to_ne_bytes());
+    Ok(field)
+}
+
+/// Writes another value over that of a field with an expiry, whose object has room for it.
 fn write_value(arena: &mut Arena, field: &TtlField, value: &[u8]) -> Result<()> {
     let offset = HEADER_BYTES + field.name_len;
     let bytes = arena.bytes_mut(field.handle, offset, VALUE_LEN_BYTES + value.len())?;
@@ -284,10 +306,10 @@ fn write_value(arena: &mut Arena, field: &TtlField, value: &[u8]) -> Result<()> 
     Ok(())
 }
 
-/// Checks the tree of a table whose items were checked, and that every field with an instant is in it; `hash_of` hashes a name. Takes as long
+/// Checks the tree of a table whose items were checked, and that every field with an expiry is in it; `hash_of` hashes a name. Takes as long
 /// as the table is large.
 pub(super) fn check(arena: &Arena, head: &TableHead, field_count: u64, hash_of: impl Fn(&[u8]) -> Hash) -> Result<()> {
-    let mut with_instant = 0;
+    let mut with_expiry = 0;
     head.for_each(arena, |item| {
         let Some(field) = TtlField::read(arena, item)? else { return Ok(()) };
         let name = field.name(arena)?;
@@ -296,11 +318,11 @@ pub(super) fn check(arena: &Arena, head: &TableHead, field_count: u64, hash_of: 
             return Err(damaged());
         }
         if let Some(at_ms) = field.expiry_ms {
-            let kept = arena.slice::<f64>(item, INSTANT_OFFSET, 1)?[0];
-            if kept.to_bits() != instant(at_ms).to_bits() {
+            let kept = arena.slice::<f64>(item, EXPIRY_OFFSET, 1)?[0];
+            if kept.to_bits() != tree_number(at_ms).to_bits() {
                 return Err(damaged());
             }
-            with_instant += 1;
+            with_expiry += 1;
         }
         Ok(())
     })?;
@@ -311,7 +333,7 @@ pub(super) fn check(arena: &Arena, head: &TableHead, field_count: u64, hash_of: 
         Ok(field.expiry_ms.is_some() && found.is_some_and(|found| found.handle == item))
     };
     let (in_tree, nodes) = schedule::check(arena, head, &is_listed)?;
-    match in_tree == with_instant && field_count.checked_add(nodes) == Some(head.count) {
+    match in_tree == with_expiry && field_count.checked_add(nodes) == Some(head.count) {
         true => Ok(()),
         false => Err(StoreError::damaged("a hash whose fields and times to live don't add up")),
     }

@@ -68,7 +68,7 @@ impl<'a> HashView<'a> {
         self.value.map_or(Ok(()), |value| for_each_field(&value, f))
     }
 
-    /// Calls `f` with every field, its value and the instant at which it expires, in unix milliseconds.
+    /// Calls `f` with every field, its value and its expiry, in unix milliseconds.
     ///
     /// # Errors
     /// As [`HashView::field_count`].

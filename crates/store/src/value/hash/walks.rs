@@ -26,6 +26,8 @@ const PICK_ONE_IN: usize = 3;
 const PLAIN_TRIES: usize = 30;
 /// Buckets that are looked at so, for all fields of one request.
 const MOST_BUCKETS: u32 = 4096;
+/// Buckets more that are looked at for each field that there is, if most of them are wanted.
+const BUCKETS_PER_FIELD: u32 = 1;
 
 /// Calls `f` with about `count` fields of a hash and returns the cursor to go on with, 0 at the end; with all of a
 /// small hash. The promise is that of [`Keyspace::scan`].
@@ -77,10 +79,12 @@ fn show_random(
     rng: &mut SplitMix64,
 ) -> Result<()> {
     let len = field_count(hash)?;
-    if distinct && n >= len {
-        return for_each_field(hash, f);
-    }
     match hash.encoding()?.of_hash()? {
+        HashEncoding::TableTtl if len > 0 => show_random_of_ttl_table(hash, n, distinct, f, rng),
+        HashEncoding::TableTtl => Ok(()),
+        HashEncoding::Table | HashEncoding::Packed | HashEncoding::PackedTtl if distinct && n >= len => {
+            for_each_field(hash, f)
+        }
         HashEncoding::Table => show_random_of_table(hash.arena(), &hash.table()?, n, distinct, f, rng),
         HashEncoding::Packed => {
             let bytes = hash.bytes()?;
@@ -100,8 +104,6 @@ fn show_random(
             show_random_of(&spans, n, distinct, rng, &mut |span| f(span.name(bytes), span.content(bytes)));
             Ok(())
         }
-        HashEncoding::TableTtl if len > 0 => show_random_of_ttl_table(hash, n, distinct, f, rng),
-        HashEncoding::TableTtl => Ok(()),
     }
 }
 
@@ -116,7 +118,7 @@ fn show_random_of<T>(fields: &[T], n: usize, distinct: bool, rng: &mut SplitMix6
 }
 
 /// Shows fields of a table some of whose fields have times to live: of those the ones whose time has not come are known by their ranks.
-/// Others are drawn among all items; if there are very few of them among very many whose time has come, fewer may be shown.
+/// Others are drawn among all items, or looked for in its buckets; if there are very few of them among very many whose time has come, fewer may be shown.
 fn show_random_of_ttl_table(
     hash: &ValueRef<'_>,
     n: usize,
@@ -124,16 +126,10 @@ fn show_random_of_ttl_table(
     f: &mut dyn FnMut(&[u8], &[u8]),
     rng: &mut SplitMix64,
 ) -> Result<()> {
-    let len = field_count(hash)?;
-    if distinct && n.saturating_mul(PICK_ONE_IN) > len {
-        let mut chooser = SelectionSampler { wanted: n as u64, left: len as u64 };
-        return for_each_field(hash, &mut |field, value| {
-            if chooser.takes(rng) {
-                f(field, value);
-            }
-        });
-    }
     let mut draw = TtlDraw::new(hash)?;
+    if distinct && n.saturating_mul(PICK_ONE_IN) as u64 > draw.plain + draw.live {
+        return draw.show_most(hash, n, f, rng);
+    }
     let (arena, mut seen, mut shown) = (hash.arena(), HashSet::new(), 0);
     // With two thirds not yet seen, four tries a field are plenty.
     let mut tries = n.saturating_mul(20).saturating_add(100);
@@ -192,22 +188,72 @@ impl TtlDraw {
 
     /// The first field without a time to live from some bucket on.
     fn walk(&mut self, arena: &Arena, rng: &mut SplitMix64) -> Result<Option<TtlField>> {
-        let buckets = self.head.buckets();
-        let (start, most) = (rng.below(u64::from(buckets)) as u32, buckets.min(self.buckets_left));
-        for step in 0..most {
+        let mut found = Vec::new();
+        for bucket in self.buckets_from_any(self.buckets_left, rng) {
             self.buckets_left -= 1;
-            let mut found = None;
-            self.head.visit(arena, (start + step) % buckets, |item| {
-                if found.is_none() {
-                    found = plain_field(arena, item)?;
-                }
-                Ok(())
-            })?;
-            if found.is_some() {
-                return Ok(found);
+            self.add_plain(arena, bucket, &mut found)?;
+            if !found.is_empty() {
+                break;
             }
         }
-        Ok(None)
+        Ok(found.first().copied())
+    }
+
+    /// Up to `most` buckets, one after the other, from one on that is drawn.
+    fn buckets_from_any(&self, most: u32, rng: &mut SplitMix64) -> impl Iterator<Item = u32> + use<> {
+        let buckets = self.head.buckets();
+        let start = rng.below(u64::from(buckets)) as u32;
+        (0..most.min(buckets))
+            .map(move |step| if step < buckets - start { start + step } else { step - (buckets - start) })
+    }
+
+    /// Adds the fields of a bucket that have no time to live.
+    fn add_plain(&self, arena: &Arena, bucket: u32, found: &mut Vec<TtlField>) -> Result<()> {
+        self.head.visit(arena, bucket, |item| {
+            found.extend(plain_field(arena, item)?);
+            Ok(())
+        })
+    }
+
+    /// Shows `n` different fields, or all. The table is walked through, unless it is large for so few fields because of others whose time has come:
+    /// then those without a time to live are looked for in some of its buckets.
+    fn show_most(
+        &self,
+        hash: &ValueRef<'_>,
+        n: usize,
+        f: &mut dyn FnMut(&[u8], &[u8]),
+        rng: &mut SplitMix64,
+    ) -> Result<()> {
+        let (arena, len) = (hash.arena(), self.plain + self.live);
+        let for_fields = u32::try_from(len).unwrap_or(u32::MAX).saturating_mul(BUCKETS_PER_FIELD);
+        let most_buckets = MOST_BUCKETS.saturating_add(for_fields);
+        let mut chooser = SelectionSampler { wanted: n as u64, left: len };
+        if self.head.buckets() <= most_buckets {
+            return for_each_field(hash, &mut |field, value| {
+                if chooser.takes(rng) {
+                    f(field, value);
+                }
+            });
+        }
+        let mut plain = Vec::new();
+        for bucket in self.buckets_from_any(most_buckets, rng) {
+            if plain.len() as u64 >= self.plain {
+                break;
+            }
+            self.add_plain(arena, bucket, &mut plain)?;
+        }
+        chooser.left = self.live + plain.len() as u64;
+        let mut show = |field: &TtlField| -> Result<()> {
+            f(field.name(arena)?, field.value(arena)?);
+            Ok(())
+        };
+        for rank in self.first..self.first + self.live {
+            if chooser.takes(rng) {
+                let item = schedule::item_at(arena, &self.head, rank)?;
+                TtlField::read(arena, item)?.as_ref().map_or(Ok(()), &mut show)?;
+            }
+        }
+        plain.iter().filter(|_| chooser.takes(rng)).try_for_each(show)
     }
 }
 
