@@ -73,6 +73,15 @@ fn name(kind: char, number: u8) -> Vec<u8> {
     format!("{kind}{number}").into_bytes()
 }
 
+/// Trims the stream: what was certain to stay does.
+fn trim_as_told(store: &mut Store, trim: &StreamTrim) -> u64 {
+    let mut stream = stream::open_mut(store, ZERO, KEY).unwrap();
+    let may_trim = stream.view().unwrap().may_trim(trim).unwrap();
+    let removed = stream.trim(trim).unwrap();
+    assert!(may_trim || removed == 0, "{trim:?}");
+    removed
+}
+
 fn apply(store: &mut Store, model: &mut Model, change: &Change) {
     model.time += 1;
     match change {
@@ -90,7 +99,7 @@ fn apply(store: &mut Store, model: &mut Model, change: &Change) {
         }
         Change::TrimLen(most, whole_blocks) => {
             let trim = StreamTrim { cut: StreamCut::MaxLen(*most), whole_blocks: *whole_blocks, limit: 0 };
-            let removed = stream::open_mut(store, ZERO, KEY).unwrap().trim(&trim).unwrap();
+            let removed = trim_as_told(store, &trim);
             let excess = (model.entries.len() as u64).saturating_sub(*most);
             assert!(if *whole_blocks { removed <= excess } else { removed == excess });
             (0..removed).for_each(|_| drop(model.entries.pop_first()));
@@ -98,7 +107,7 @@ fn apply(store: &mut Store, model: &mut Model, change: &Change) {
         Change::TrimId(at) => {
             let least = model.nth(*at);
             let trim = StreamTrim { cut: StreamCut::MinId(least), whole_blocks: false, limit: 0 };
-            let removed = stream::open_mut(store, ZERO, KEY).unwrap().trim(&trim).unwrap();
+            let removed = trim_as_told(store, &trim);
             let kept = model.entries.split_off(&least);
             assert_eq!(std::mem::replace(&mut model.entries, kept).len() as u64, removed);
         }
@@ -279,6 +288,27 @@ fn nothing_is_left_of_a_stream_that_is_gone() {
     store.remove(ZERO, KEY).unwrap();
     while store.reclaim_step(1000).unwrap() > 0 {}
     assert_eq!(store.arena().stats().objects, before);
+}
+
+#[test]
+fn a_large_stream_says_whether_a_trim_takes_a_whole_block() {
+    let lengths = (0..1001).rev().map(StreamCut::MaxLen).collect::<Vec<_>>();
+    let ids = (0..1001).map(|number| StreamCut::MinId(id(1 + number / 3, number))).collect::<Vec<_>>();
+    for cuts in [lengths, ids] {
+        let mut store = store_of(100);
+        large(&mut store, 1000);
+        let mut stream = stream::open_mut(&mut store, ZERO, KEY).unwrap();
+        let (mut kept, mut taken) = (0, 0);
+        // A limit of one entry lets no block go.
+        for (cut, limit) in cuts.into_iter().zip([1, 0, 100].into_iter().cycle()) {
+            let trim = StreamTrim { cut, whole_blocks: true, limit };
+            let may_trim = stream.view().unwrap().may_trim(&trim).unwrap();
+            let removed = stream.trim(&trim).unwrap();
+            assert_eq!(may_trim, removed > 0, "{trim:?}");
+            *if may_trim { &mut taken } else { &mut kept } += 1;
+        }
+        assert!(kept > 900 && taken >= 9, "{kept} and {taken}");
+    }
 }
 
 #[test]

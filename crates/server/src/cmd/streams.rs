@@ -41,9 +41,13 @@ pub fn xadd(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let id = options.id.choose(last, now_ms).ok_or(SMALL_ID)?;
     let values: Vec<&[u8]> = words.iter().collect();
     stream.add(id, &values)?;
+    let trim = match options.trim {
+        Some(trim) if stream.view()?.may_trim(&trim)? => Some(trim),
+        Some(_) | None => None,
+    };
     drop(stream);
     // A change of its own, since it has a notification of its own.
-    let trimmed = options.trim.map_or(Ok(None), |trim| trim_to(ctx, &trim))?;
+    let trimmed = trim.map_or(Ok(None), |trim| trim_to(ctx, &trim))?;
     if options.trim.is_some() || !matches!(options.id, GivenId::Whole(_)) {
         say_added(ctx, id, options.at, trimmed);
     }

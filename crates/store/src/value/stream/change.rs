@@ -2,6 +2,8 @@
 //!
 //! Relies on `ValueMut` for writing back what is changed here, and for telling it.
 
+use quire_arena::Handle;
+
 use crate::db::DbId;
 use crate::encoding::{Encoding, StreamEncoding, ValueType};
 use crate::error::{Result, StoreError};
@@ -24,6 +26,8 @@ use super::view::StreamView;
 #[derive(Debug)]
 pub struct StreamMut<'a> {
     value: ValueMut<'a>,
+    /// The anchor of what was a large stream when it was looked up: it stays one, and the anchor where it is.
+    anchor: Option<Handle>,
 }
 
 /// Looks a stream up to change it.
@@ -33,7 +37,12 @@ pub struct StreamMut<'a> {
 /// also [`StoreError::OutOfMemory`] and [`StoreError::TooLarge`].
 #[inline]
 pub fn open_mut<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &'a [u8]) -> Result<StreamMut<'a>> {
-    Ok(StreamMut { value: keyspace.open_mut(db, key, ValueType::Stream)? })
+    let value = keyspace.open_mut(db, key, ValueType::Stream)?;
+    let anchor = match value.encoding()?.map(Encoding::of_stream).transpose()? {
+        Some(StreamEncoding::Tree) => Some(items::anchor_object(value.arena(), &value.table()?)?),
+        Some(StreamEncoding::Packed) | None => None,
+    };
+    Ok(StreamMut { value, anchor })
 }
 
 impl StreamMut<'_> {
@@ -59,7 +68,8 @@ impl StreamMut<'_> {
     /// # Errors
     /// As [`open_mut`].
     pub fn view(&self) -> Result<StreamView<'_>> {
-        StreamView::of(self.value.arena(), self.value.hasher(), self.value.get().map(|stream| *stream.entry()))
+        let entry = self.value.get().map(|stream| *stream.entry());
+        StreamView::of(self.value.arena(), self.value.hasher(), entry, self.anchor)
     }
 
     fn encoding(&self) -> Result<Option<StreamEncoding>> {
@@ -107,13 +117,20 @@ impl StreamMut<'_> {
         match self.encoding()? {
             None => self.begin(PackedHeader::default(), &entry)?,
             Some(StreamEncoding::Packed) => self.add_packed(&entry)?,
-            Some(StreamEncoding::Tree) => {
-                let limit = self.limit();
-                self.change(|parts| parts.append(&entry, limit))?;
-            }
+            Some(StreamEncoding::Tree) => self.append(&entry)?,
         }
         self.value.count_member();
         Ok(())
+    }
+
+    /// Adds an entry to a large stream.
+    fn append(&mut self, entry: &NewEntry<'_>) -> Result<()> {
+        let (anchor, limit) = (self.anchor, self.limit());
+        let mut bytes = self.value.take_scratch();
+        bytes.clear();
+        let added = self.change(|parts| parts.append(anchor, entry, limit, &mut bytes));
+        self.value.give_scratch(bytes);
+        added
     }
 
     /// Gives a stream without entries its first one.
@@ -138,8 +155,7 @@ impl StreamMut<'_> {
         }
         if !self.limit().allows(block, entry)? {
             self.unpack()?;
-            let limit = self.limit();
-            return self.change(|parts| parts.append(entry, limit));
+            return self.append(entry);
         }
         let mut tail = self.value.take_scratch();
         tail.clear();
@@ -231,12 +247,7 @@ impl StreamMut<'_> {
             None => 0,
             Some(StreamEncoding::Packed) => self.trim_packed(trim)?,
             Some(StreamEncoding::Tree) => {
-                let view = self.view()?;
-                let stays = match trim.cut {
-                    StreamCut::MaxLen(most) => view.len()? <= most,
-                    StreamCut::MinId(least) => view.is_empty()? || view.summary()?.first_id >= least,
-                };
-                if stays {
+                if !self.view()?.has_more_than(trim.cut)? {
                     return Ok(0);
                 }
                 let (hasher, head) = (self.value.hasher(), self.value.table()?);

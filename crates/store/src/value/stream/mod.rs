@@ -62,7 +62,7 @@ pub(crate) static TREE_OPS: Ops = Ops {
 fn digest(arena: &Arena, entry: &Entry, digest: &mut Digest) -> Result<()> {
     digest.mix(&TYPE_NUMBER.to_be_bytes());
     let all = (StreamId::MIN, StreamId::MAX);
-    StreamValue::read(arena, entry)?.range(arena, all, StreamOrder::Up, &mut |id, fields| {
+    StreamValue::read(arena, entry, None)?.range(arena, all, StreamOrder::Up, &mut |id, fields| {
         digest.mix(format!("{}.{}", id.ms, id.seq).as_bytes());
         for (field, value) in fields {
             digest.mix(field.text(&mut itoa::Buffer::new()));

@@ -58,6 +58,11 @@ pub struct StreamTrim {
 }
 
 impl StreamTrim {
+    /// Whether it takes so many entries more, all of a block, beside those that went.
+    fn may_drop(&self, removed: u64, count: u64) -> bool {
+        self.limit == 0 || removed.saturating_add(count) <= self.limit
+    }
+
     /// Whether a block of so many entries goes whole. The ID of its last entry is asked for only if it matters: it is found by reading all of
     /// them.
     pub(super) fn drops(&self, entries: u64, count: u64, last: impl FnOnce() -> Result<StreamId>) -> Result<bool> {
@@ -83,6 +88,21 @@ pub(super) struct Parts<'a> {
     pub(super) hasher: &'a MemberHasher,
 }
 
+/// The first block, with its slot.
+fn first_block<'a>(arena: &'a Arena, head: &TableHead, root: u32) -> Result<Option<(Slot, &'a [u8])>> {
+    let first = index::first(arena, head, root)?;
+    let Some(slot) = first.filter(|slot| slot.space == BLOCKS) else { return Ok(None) };
+    let item = items::find(arena, head, slot.value, ItemKind::Block)?;
+    Ok(Some((slot, items::block(arena, item)?)))
+}
+
+/// Whether a trim drops the first block.
+pub(super) fn drops_first(arena: &Arena, head: &TableHead, anchor: &Anchor, trim: &StreamTrim) -> Result<bool> {
+    let Some((_, bytes)) = first_block(arena, head, anchor.root)? else { return Ok(false) };
+    let count = u64::from(BlockHeader::read(bytes)?.count);
+    Ok(trim.may_drop(0, count) && trim.drops(anchor.entries, count, || block::last_id(bytes))?)
+}
+
 /// The last slot of the block in which an ID has its place.
 pub(super) fn block_slot(arena: &Arena, head: &TableHead, root: u32, id: StreamId) -> Result<Option<Slot>> {
     index::floor(arena, head, root, &Key::new(BLOCKS, id))
@@ -97,22 +117,28 @@ impl Parts<'_> {
         items::find(&self.heap.arena, self.head, number, ItemKind::Block)
     }
 
-    /// Adds an entry behind all others.
-    pub(super) fn append(&mut self, entry: &NewEntry<'_>, limit: BlockLimit) -> Result<()> {
-        let object = items::anchor_object(&self.heap.arena, self.head)?;
+    /// Adds an entry behind all others; `bytes`, which is empty, is for putting it together. The anchor's object is looked up unless it is
+    /// given.
+    pub(super) fn append(
+        &mut self,
+        anchor: Option<Handle>,
+        entry: &NewEntry<'_>,
+        limit: BlockLimit,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        let object = anchor.map_or_else(|| items::anchor_object(&self.heap.arena, self.head), Ok)?;
         let last = match self.heap.arena.get::<Anchor>(object)?.last_block {
             0 => None,
             number => Some(self.block(number)?),
         };
-        let mut bytes = Vec::with_capacity(entry.bytes() + block::HEADER_BYTES);
         match last {
             Some(item) if limit.allows(items::block(&self.heap.arena, item)?, entry)? => {
-                let header = block::appended(&mut bytes, items::block(&self.heap.arena, item)?, entry)?;
-                self.extend(item, header, &bytes)?;
+                let header = block::appended(bytes, items::block(&self.heap.arena, item)?, entry)?;
+                self.extend(item, header, bytes)?;
             }
             Some(_) | None => {
-                block::begin(&mut bytes, entry);
-                self.add_block(entry.id, &bytes)?;
+                block::begin(bytes, entry);
+                self.add_block(entry.id, bytes)?;
             }
         }
         let anchor = self.heap.arena.get_mut::<Anchor>(object)?;
@@ -232,13 +258,9 @@ impl Parts<'_> {
         loop {
             let arena = &self.heap.arena;
             let anchor = items::anchor(arena, self.head)?;
-            let first = index::first(arena, self.head, anchor.root)?;
-            let Some(slot) = first.filter(|slot| slot.space == BLOCKS) else { return Ok(removed) };
-            let bytes = items::block(arena, self.block(slot.value)?)?;
+            let Some((slot, bytes)) = first_block(arena, self.head, anchor.root)? else { return Ok(removed) };
             let count = u64::from(BlockHeader::read(bytes)?.count);
-            if matches!(trim.cut, StreamCut::MaxLen(most) if anchor.entries <= most)
-                || trim.limit > 0 && removed + count > trim.limit
-            {
+            if matches!(trim.cut, StreamCut::MaxLen(most) if anchor.entries <= most) || !trim.may_drop(removed, count) {
                 return Ok(removed);
             }
             if trim.drops(anchor.entries, count, || block::last_id(bytes))? {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use quire_arena::Arena;
+use quire_arena::{Arena, Handle};
 
 use crate::db::DbId;
 use crate::encoding::{StreamEncoding, ValueType};
@@ -19,7 +19,7 @@ use super::index::{self, StreamOrder};
 use super::items::{self, Anchor, ItemKind};
 use super::nodes::{BLOCKS, GROUPS, Key};
 use super::packed::{self, PackedHeader};
-use super::parts::block_slot;
+use super::parts::{self, StreamCut, StreamTrim, block_slot};
 
 /// A stream's value that was read.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,8 @@ pub(super) enum StreamValue<'a> {
 }
 
 impl<'a> StreamValue<'a> {
-    pub(super) fn read(arena: &'a Arena, entry: &Entry) -> Result<StreamValue<'a>> {
+    /// Reads a value; its anchor is looked up unless it is given.
+    pub(super) fn read(arena: &'a Arena, entry: &Entry, anchor: Option<Handle>) -> Result<StreamValue<'a>> {
         Ok(match entry.encoding()?.of_stream()? {
             StreamEncoding::Packed => {
                 let (header, block) = PackedHeader::split(entry.value(arena)?)?;
@@ -38,7 +39,8 @@ impl<'a> StreamValue<'a> {
             }
             StreamEncoding::Tree => {
                 let head = entry.table(arena)?;
-                StreamValue::Tree(head, items::anchor(arena, &head)?)
+                let anchor = anchor.map_or_else(|| items::anchor_object(arena, &head), Ok)?;
+                StreamValue::Tree(head, *arena.get::<Anchor>(anchor)?)
             }
         })
     }
@@ -163,13 +165,18 @@ impl StreamSummary {
 #[inline]
 pub fn view<'a>(keyspace: &'a mut Keyspace, db: DbId, key: &[u8]) -> Result<StreamView<'a>> {
     let entry = keyspace.open(db, key, ValueType::Stream)?.map(|value| *value.entry());
-    StreamView::of(keyspace.arena(), keyspace.hasher(), entry)
+    StreamView::of(keyspace.arena(), keyspace.hasher(), entry, None)
 }
 
 impl<'a> StreamView<'a> {
     /// One that was looked up, and has not been changed since.
-    pub(super) fn of(arena: &'a Arena, hasher: MemberHasher, entry: Option<Entry>) -> Result<StreamView<'a>> {
-        let body = entry.map(|entry| StreamValue::read(arena, &entry)).transpose()?;
+    pub(super) fn of(
+        arena: &'a Arena,
+        hasher: MemberHasher,
+        entry: Option<Entry>,
+        anchor: Option<Handle>,
+    ) -> Result<StreamView<'a>> {
+        let body = entry.map(|entry| StreamValue::read(arena, &entry, anchor)).transpose()?;
         Ok(StreamView { arena, hasher, body })
     }
 
@@ -196,6 +203,30 @@ impl<'a> StreamView<'a> {
     /// As [`StreamView::len`].
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
+    }
+
+    /// Whether there are entries that a cut takes out, unless they are to go with their block only.
+    pub(super) fn has_more_than(&self, cut: StreamCut) -> Result<bool> {
+        Ok(match cut {
+            StreamCut::MaxLen(most) => self.len()? > most,
+            StreamCut::MinId(least) => !self.is_empty()? && self.summary()?.first_id < least,
+        })
+    }
+
+    /// Whether a trim may take entries out. That it does not is certain, and costs less to find out than to look the stream up for the trim.
+    ///
+    /// # Errors
+    /// As [`StreamView::len`].
+    pub fn may_trim(&self, trim: &StreamTrim) -> Result<bool> {
+        if !self.has_more_than(trim.cut)? {
+            return Ok(false);
+        }
+        match &self.body {
+            Some(StreamValue::Tree(head, anchor)) if trim.whole_blocks => {
+                parts::drops_first(self.arena, head, anchor, trim)
+            }
+            Some(StreamValue::Tree(..) | StreamValue::Packed(..)) | None => Ok(true),
+        }
     }
 
     /// The highest ID that an entry had.
