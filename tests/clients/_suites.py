@@ -59,6 +59,13 @@ exec redis-server "$conf" "$@"
 """
 
 
+def is_ready(port):
+    """Whether the server answers commands; while it is still loading it answers them with an error."""
+    with socket.create_connection(("127.0.0.1", port), 1) as connection:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64).startswith(b"+PONG")
+
+
 class Server:
     """One side's server at a port; ended by its process id."""
 
@@ -73,7 +80,8 @@ class Server:
         end = time.monotonic() + 30
         while time.monotonic() < end and self.process.poll() is None:
             with contextlib.suppress(OSError):
-                return socket.create_connection(("127.0.0.1", port), 1).close()
+                if is_ready(port):
+                    return
             time.sleep(0.05)
         sys.exit(f"{words[0]} does not serve: {(self.dir / 'log').read_text(errors='replace')[-500:]}")
 

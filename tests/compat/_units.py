@@ -42,6 +42,13 @@ COLOR = re.compile(r"\x1b\[[0-9;]*m")
 LINE = re.compile(r"^\[(ok|err|ignore|skip|exception|TIMEOUT)\]: (.*)$")
 
 
+def is_ready(port):
+    """Whether the server answers commands; while it is still loading it answers them with an error."""
+    with socket.create_connection(("127.0.0.1", port), 1) as connection:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64).startswith(b"+PONG")
+
+
 class Server:
     """A server on a free port, its data in a directory of its own."""
 
@@ -55,9 +62,11 @@ class Server:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                return socket.create_connection(("127.0.0.1", self.port), 1).close()
+                if is_ready(self.port):
+                    return
             except OSError:
-                time.sleep(0.1)
+                pass
+            time.sleep(0.1)
         sys.exit(f"{words[0]} does not serve: {pathlib.Path(self.dir, 'log').read_text(errors='replace')[-500:]}")
 
     def end(self):

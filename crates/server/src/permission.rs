@@ -13,10 +13,6 @@ const PROTECTED_DEBUG: CmdError = CmdError::fixed(
     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local \
      connection, otherwise you need to set this option in the configuration file, and then restart the server.",
 );
-const NO_KEY: CmdError =
-    CmdError::fixed("NOPERM this user has no permissions to access one of the keys used as arguments");
-const NO_CHANNEL: CmdError =
-    CmdError::fixed("NOPERM this user has no permissions to access one of the channels used as arguments");
 
 /// What of a request a user may not do, if anything.
 pub fn denial(user: &User, command: &Command, args: Args<'_>) -> Option<Denial> {
@@ -63,13 +59,19 @@ pub fn refusal(ctx: &mut Ctx<'_>, command: &Command) -> Option<CmdError> {
     let denied = denial(ctx.client.login.user(), command, ctx.args)?;
     let context = context_of(ctx);
     note(ctx, command, denied, context);
-    Some(match denied {
+    Some(CmdError::owned(format!("NOPERM {}", reason_of(ctx, command, denied))))
+}
+
+/// What a client is told of what its user may not do; the key or the channel is not named.
+fn reason_of(ctx: &Ctx<'_>, command: &Command, denied: Denial) -> String {
+    match denied {
         Denial::Command => {
-            CmdError::owned(format!("NOPERM this user has no permissions to run the '{}' command", command.name))
+            let user = String::from_utf8_lossy(&ctx.client.login.user().name);
+            format!("User {user} has no permissions to run the '{}' command", command.name)
         }
-        Denial::Key(_) => NO_KEY,
-        Denial::Channel(_) => NO_CHANNEL,
-    })
+        Denial::Key(_) => "No permissions to access a key".to_owned(),
+        Denial::Channel(_) => "No permissions to access a channel".to_owned(),
+    }
 }
 
 /// Why a request that was queued may not run, if so: the rules may have changed since.
@@ -93,13 +95,7 @@ pub fn refusal_in_exec(ctx: &mut Ctx<'_>, command: &Command) -> Option<CmdError>
 pub fn refusal_in_script(ctx: &mut Ctx<'_>, command: &Command) -> Option<CmdError> {
     let denied = denial(ctx.client.login.user(), command, ctx.args)?;
     note(ctx, command, denied, DenialContext::Lua);
-    Some(CmdError::fixed(match denied {
-        Denial::Command => "ERR The user executing the script can't run this command or subcommand",
-        Denial::Key(_) => {
-            "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments"
-        }
-        Denial::Channel(_) => "ERR The user executing the script can't publish to the channel mentioned in the command",
-    }))
+    Some(CmdError::owned(format!("ERR ACL failure in script: {}", reason_of(ctx, command, denied))))
 }
 
 /// Whether the client may read keys that its request, which it may send, does not name.

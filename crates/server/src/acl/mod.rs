@@ -327,8 +327,8 @@ mod tests {
         let user = user(&registry, "on >p ~x:* %R~y* &ch +GET (+set ~z)");
         assert_eq!(
             String::from_utf8_lossy(&user.describe()),
-            "on #148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940 ~x:* %R~y* resetchannels &ch -@all +get \
-             (~z resetchannels -@all +set)"
+            "on sanitize-payload #148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940 ~x:* %R~y* resetchannels &ch \
+             -@all +get (~z resetchannels -@all +set)"
         );
     }
 

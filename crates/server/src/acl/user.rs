@@ -41,7 +41,6 @@ impl PasswordHash {
 /// Whether payloads are checked that the user restores, as its rules say it. They always are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PayloadChecks {
-    Unsaid,
     Wanted,
     Unwanted,
 }
@@ -66,7 +65,7 @@ impl User {
             name: name.into(),
             is_enabled: false,
             takes_any_password: false,
-            payload_checks: PayloadChecks::Unsaid,
+            payload_checks: PayloadChecks::Wanted,
             passwords: Vec::new(),
             own: Selector::new(context),
             more: Vec::new(),
@@ -79,7 +78,7 @@ impl User {
             name: name.into(),
             is_enabled: true,
             takes_any_password: true,
-            payload_checks: PayloadChecks::Unsaid,
+            payload_checks: PayloadChecks::Wanted,
             passwords: Vec::new(),
             own: Selector::unrestricted(),
             more: Vec::new(),
@@ -140,7 +139,7 @@ impl User {
         } else if is("clearselectors") {
             self.more.clear();
         } else if is("reset") {
-            *self = Self { payload_checks: PayloadChecks::Wanted, ..Self::new(&self.name, context) };
+            *self = Self::new(&self.name, context);
         } else {
             return match rule.split_first() {
                 Some((b'>', password)) => self.add_password(Self::hash_of(password)?),
@@ -239,10 +238,9 @@ impl User {
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.is_enabled { "on" } else { "off" }];
         flags.extend(self.takes_any_password.then_some("nopass"));
-        flags.extend(match self.payload_checks {
-            PayloadChecks::Unsaid => None,
-            PayloadChecks::Wanted => Some("sanitize-payload"),
-            PayloadChecks::Unwanted => Some("skip-sanitize-payload"),
+        flags.push(match self.payload_checks {
+            PayloadChecks::Wanted => "sanitize-payload",
+            PayloadChecks::Unwanted => "skip-sanitize-payload",
         });
         flags
     }

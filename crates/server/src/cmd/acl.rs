@@ -259,6 +259,7 @@ pub fn dryrun(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         Some(Denial::Key(at)) => format!("access the '{}' key", request.text(at)),
         Some(Denial::Channel(at)) => format!("access the '{}' channel", request.text(at)),
     };
-    ctx.reply.bulk_str(&format!("This user has no permissions to {what}"));
+    let text = format!("User {} has no permissions to {what}", ctx.args.text(2));
+    ctx.reply.bulk_str(&text);
     Ok(())
 }

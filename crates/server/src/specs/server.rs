@@ -224,7 +224,7 @@ static LATENCY: &[CommandSpec] = &[
         .flags(OPERATOR)
         .summary("Tells the last and the worst spike of every event.")
         .tips(TOLD_BY_EACH)
-        .differs("Events: `command`, `fast-command`, `expire-cycle` and `cut`."),
+        .differs("Events: `command`, `fast-command`, `expire-cycle`, `eviction-cycle` and `cut`."),
     server(CommandSpec::new("reset", -2, cmd_server::latency_reset), "2.8.13", O_1)
         .flags(OPERATOR)
         .summary("Forgets spikes.")
