@@ -16,6 +16,7 @@ MEANT = {
     "arity of zrevrank": "has WITHSCORE, as from 7.2 on",
     "arguments of zrevrank": "has WITHSCORE, as from 7.2 on",
     "arguments of bgsave": "has CANCEL",
+    "arguments of hscan": "has NOVALUES, as from 7.4 on",
     "arguments of client|kill": "has MAXAGE",
     "arguments of debug": "has few subcommands, which are not containers' own",
     "arguments of shutdown": "told as alternatives",

@@ -3,6 +3,8 @@
 //! Relies on descriptors. Free runs lie in lists by length (bins: each length below 32, then four to a doubling); a run
 //! never crosses a chunk.
 
+use std::ops::RangeInclusive;
+
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
 use crate::arena::Arena;
@@ -14,8 +16,11 @@ use crate::superblock::BINS;
 const LOOKS: usize = 16;
 /// How far access to memory is opened at once, in pages: seldom, since it waits for the threads that are backing memory.
 const COMMIT_PAGES: u32 = CHUNK_PAGES;
-/// How much memory is backed ahead of growth, in bytes.
-const WARM_BYTES: usize = 2 * REGION_SIZE;
+/// How much memory is backed ahead of growth, in bytes: at least, and at most.
+const WARM_BYTES: RangeInclusive<usize> = 2 * REGION_SIZE..=16 * REGION_SIZE;
+/// Of so many bytes that the arena spans, one is backed ahead within these bounds: a large arena may grow faster than memory is backed that was
+/// never touched, and does not feel the few pages more.
+const WARM_SHARE: usize = 64;
 
 /// The bin of runs of `len` pages: no run of a later bin is shorter.
 fn bin_of(len: u32) -> usize {
@@ -208,7 +213,9 @@ impl Arena {
                 self.limit = end_bytes;
             }
         }
-        let warm = end_bytes..(end_bytes + WARM_BYTES).min(self.limit);
+        let ahead_bytes =
+            (end_bytes / WARM_SHARE).clamp(*WARM_BYTES.start(), *WARM_BYTES.end()) / REGION_SIZE * REGION_SIZE;
+        let warm = end_bytes..(end_bytes + ahead_bytes).min(self.limit);
         if !warm.is_empty() {
             self.warmer.warm(warm);
         }

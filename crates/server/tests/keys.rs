@@ -87,6 +87,21 @@ fn a_key_that_is_copied_moved_or_renamed_onto_itself_stays() {
 }
 
 #[test]
+fn hscan_tells_the_names_of_fields_alone_if_it_is_asked_to() {
+    let server = start(&[]);
+    let mut client = server.client();
+    client.call("HSET h a 1");
+    for line in ["HSCAN h 0 NOVALUES", "HSCAN h 0 novalues COUNT 10", "HSCAN h 0 MATCH a NOVALUES COUNT 10"] {
+        assert_eq!(client.call(line).items()[1].items(), [Value::Bulk(b"a".to_vec())], "{line}");
+    }
+    client.call("SADD s a");
+    client.call("ZADD z 1 a");
+    for line in ["SCAN 0 NOVALUES", "SSCAN s 0 NOVALUES", "ZSCAN z 0 NOVALUES", "HSCAN h 0 COUNT NOVALUES"] {
+        assert!(client.text(line).starts_with("ERR "), "{line}");
+    }
+}
+
+#[test]
 fn look_ups_are_counted_once_a_command() {
     let server = start(&[]);
     let mut client = server.client();

@@ -6,7 +6,7 @@ use quire_store::{LongDouble, StoreError, hash};
 
 use super::hash_expiry;
 use super::random_draw::{self, RandomDraw};
-use crate::cmd::scan::{self, Filter};
+use crate::cmd::scan::{self, Filter, Scanned};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
 use crate::resp::Reply;
@@ -207,13 +207,16 @@ pub fn hscan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let hash = hash::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     // As in Redis, the options of a scan through nothing are not looked at.
     let options = if hash.exists() { ctx.args.from(3) } else { Args::new(&[], &[]) };
-    let filter = Filter::parse(options, false)?;
+    let filter = Filter::parse(options, Scanned::Fields)?;
     scan::reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {
         hash.scan(cursor, count, &mut |field, value| {
             if filter.matches(field) {
                 reply.bulk(field);
-                reply.bulk(value);
-                *elements += 2;
+                *elements += 1;
+                if !filter.without_values {
+                    reply.bulk(value);
+                    *elements += 1;
+                }
             }
         })
     })

@@ -17,6 +17,14 @@ const STEP: usize = 64;
 /// A call that has written so much ends.
 const ENOUGH_BYTES: usize = 1 << 20;
 
+/// What a scan goes through, which decides the options that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scanned {
+    Keys,
+    Fields,
+    Members,
+}
+
 /// What a scan passes on.
 pub(super) struct Filter {
     pattern: Option<Glob>,
@@ -24,20 +32,30 @@ pub(super) struct Filter {
     pub count: usize,
     /// Only keys of this type; the inner `None` is a type that no key has.
     kind: Option<Option<ValueType>>,
+    /// Only the names of fields, as since Redis 7.4.
+    pub without_values: bool,
 }
 
 impl Filter {
-    /// Reads `[MATCH pattern] [COUNT count] [TYPE type]`.
-    pub fn parse(args: Args<'_>, types: bool) -> Result<Self, CmdError> {
-        let mut filter = Self { pattern: None, count: COUNT, kind: None };
-        for at in (0..args.len()).step_by(2) {
+    /// Reads `[MATCH pattern] [COUNT count] [TYPE type] [NOVALUES]`.
+    pub fn parse(args: Args<'_>, scanned: Scanned) -> Result<Self, CmdError> {
+        let mut filter = Self { pattern: None, count: COUNT, kind: None, without_values: false };
+        let mut next = 0;
+        while next < args.len() {
+            let at = next;
+            if scanned == Scanned::Fields && args.is(at, "NOVALUES") {
+                filter.without_values = true;
+                next += 1;
+                continue;
+            }
+            next += 2;
             let value = args.get(at + 1).ok_or(CmdError::SYNTAX)?;
             if args.is(at, "COUNT") {
                 let count = args.int(at + 1)?;
                 filter.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CmdError::SYNTAX)?;
             } else if args.is(at, "MATCH") {
                 filter.pattern = (value != b"*").then(|| glob_of(value)).transpose()?;
-            } else if types && args.is(at, "TYPE") {
+            } else if scanned == Scanned::Keys && args.is(at, "TYPE") {
                 filter.kind = Some(ValueType::of_name(value));
             } else {
                 return Err(CmdError::SYNTAX);
@@ -136,7 +154,7 @@ pub fn keys(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 pub fn scan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let cursor = cursor(ctx.args.at(1))?;
-    let filter = Filter::parse(ctx.args.from(2), true)?;
+    let filter = Filter::parse(ctx.args.from(2), Scanned::Keys)?;
     let (store, db) = (&mut *ctx.store, ctx.client.db);
     reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {
         store.scan_expiring(db, cursor, count, &mut |key, kind| {

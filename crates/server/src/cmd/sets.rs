@@ -6,7 +6,7 @@ use quire_store::set::{Popped, SetOperation};
 use quire_store::{SetMember, StoreError, set};
 
 use super::random_draw::{self, RandomDraw};
-use crate::cmd::scan::{self, Filter};
+use crate::cmd::scan::{self, Filter, Scanned};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
 use crate::resp::{Reply, bulk_bytes};
@@ -203,7 +203,7 @@ pub fn sscan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let set = set::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     // As in Redis, the options of a scan through nothing are not looked at.
     let options = if set.exists() { ctx.args.from(3) } else { Args::new(&[], &[]) };
-    let filter = Filter::parse(options, false)?;
+    let filter = Filter::parse(options, Scanned::Members)?;
     scan::reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {
         set.scan(cursor, count, &mut |member| {
             if filter.matches(member.text(&mut itoa::Buffer::new())) {

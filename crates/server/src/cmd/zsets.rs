@@ -10,7 +10,7 @@ use quire_store::zset::ScoredMembers;
 use quire_store::{Direction, StoreError, zset};
 
 use super::random_draw::{self, RandomDraw};
-use crate::cmd::scan::{self, Filter};
+use crate::cmd::scan::{self, Filter, Scanned};
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::effects::EffectWord;
 use crate::resp::{Reply, bulk_bytes};
@@ -435,7 +435,7 @@ pub fn zscan(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     let zset = zset::view(ctx.store, ctx.client.db, ctx.args.at(1))?;
     // As in Redis, the options of a scan through nothing are not looked at.
     let options = if zset.exists() { ctx.args.from(3) } else { Args::new(&[], &[]) };
-    let filter = Filter::parse(options, false)?;
+    let filter = Filter::parse(options, Scanned::Members)?;
     // Redis shows the scores of small ones as it keeps them, those of large ones with seventeen digits.
     let text = if zset.is_packed() { format_f64 } else { format_g17 };
     scan::reply(ctx.reply, cursor, filter.count, |cursor, count, reply, elements| {

@@ -106,6 +106,7 @@ pub static SPECS: &[CommandSpec] = &[
         Arg::int("cursor"),
         Arg::pattern("pattern").token("MATCH").optional(),
         Arg::int("count").token("COUNT").optional(),
+        Arg::word("novalues", "NOVALUES").optional().since("7.4.0"),
     ])
     .tips(&["nondeterministic_output"]),
     hash(
