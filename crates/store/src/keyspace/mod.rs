@@ -7,6 +7,7 @@
 pub(crate) mod access;
 pub mod attachment;
 pub(crate) mod copying;
+pub(crate) mod defrag;
 pub(crate) mod digest;
 pub(crate) mod entries;
 pub(crate) mod entry;
