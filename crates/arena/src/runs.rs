@@ -16,8 +16,10 @@ use crate::superblock::BINS;
 const LOOKS: usize = 16;
 /// How far access to memory is opened at once, in pages: seldom, since it waits for the threads that are backing memory.
 const COMMIT_PAGES: u32 = CHUNK_PAGES;
-/// A free run of fewer pages is not worth a call to the system, unless it is a region.
+/// A free run of fewer pages is worth no call to the system, unless so many of a group of pages are in such runs.
 const TRIMMED_PAGES: u32 = 8;
+const GROUP_PAGES: u32 = 128;
+const TRIMMED_OF_GROUP: u32 = GROUP_PAGES / 4;
 /// What such a call weighs, in looks at descriptors, and each page that it gives back.
 const CALL_LOOKS: usize = 100;
 const LOOKS_PER_PAGE: usize = 2;
@@ -271,32 +273,46 @@ impl Arena {
         if self.barrier.is_open() || self.barrier.is_restoring() || self.barrier.is_file_backed() {
             return trimmed;
         }
+        let mut pieces = Vec::new();
         while trimmed.looks < looks {
-            if trimmed.cursor >= self.superblock().page_count {
+            let page_count = self.superblock().page_count;
+            if trimmed.cursor >= page_count {
                 trimmed.cursor = 0;
                 break;
             }
-            let page = trimmed.cursor;
-            let (found, next) = self.extent_at(page);
-            (trimmed.looks, trimmed.cursor) = (trimmed.looks + 1, next);
-            if found.is_some_and(|found| found.kind == FREE_HEAD)
-                && next - page >= TRIMMED_PAGES
-                && self.is_tail(next - 1, next - page)
-            {
-                // Between the two are regions, if any.
-                let region = PAGES_PER_REGION as u32;
-                let first = page.next_multiple_of(region).min(next);
-                let last = (next / region * region).max(first);
-                self.trim_piece(page..first, &mut trimmed);
-                self.trim_piece(last..next, &mut trimmed);
+            let group_end = (trimmed.cursor / GROUP_PAGES + 1) * GROUP_PAGES;
+            while trimmed.cursor < group_end.min(page_count) {
+                let page = trimmed.cursor;
+                let (found, next) = self.extent_at(page);
+                (trimmed.looks, trimmed.cursor) = (trimmed.looks + 1, next);
+                if found.is_some_and(|found| found.kind == FREE_HEAD && self.is_listed(page, &found)) {
+                    // Between the two are regions, if any.
+                    let region = PAGES_PER_REGION as u32;
+                    let first = page.next_multiple_of(region).min(next);
+                    pieces.extend([page..first, (next / region * region).max(first)..next]);
+                }
             }
+            self.trim_group(&mut pieces, &mut trimmed);
         }
         trimmed
     }
 
-    /// Whether a free run of this length ends with this page: what is given back is lost, so both ends have to say that it is free.
-    fn is_tail(&self, page: u32, len: u32) -> bool {
-        self.descriptor(page).is_ok_and(|last| last.kind == FREE_TAIL && last.len == len)
+    /// Whether the free run at `page` is in its list: what is given back is lost, so one descriptor alone is not believed.
+    fn is_listed(&self, page: u32, run: &PageDescriptor) -> bool {
+        match run.prev {
+            0 => self.superblock().bins[bin_of(run.len)] == page,
+            prev => self.descriptor(prev).is_ok_and(|before| before.kind == FREE_HEAD && before.next == page),
+        }
+    }
+
+    /// Gives pieces of the free runs of a group of pages back.
+    fn trim_group(&mut self, pieces: &mut Vec<Range<u32>>, trimmed: &mut RunsTrimmed) {
+        let backed = pieces.iter().map(|pages| self.barrier.present_in(pages.clone())).sum::<u32>();
+        for pages in pieces.drain(..) {
+            if backed >= TRIMMED_OF_GROUP || pages.len() as u32 >= TRIMMED_PAGES {
+                self.trim_piece(pages, trimmed);
+            }
+        }
     }
 
     /// Gives some pages of a free run back.

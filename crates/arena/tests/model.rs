@@ -434,3 +434,22 @@ fn free_runs_are_not_given_back_under_a_snapshot() {
     assert!(arena.trim_runs(0, usize::MAX).released_pages >= 9 * 100_000usize.div_ceil(PAGE_SIZE));
     assert!(handles.iter().skip(1).step_by(2).all(|&handle| holds(&arena, handle, 100_000, 1)));
 }
+
+#[test]
+fn single_free_pages_are_given_back_where_they_are_many() {
+    let mut arena = arena();
+    let (mut stay, mut go) = (Vec::new(), Vec::new());
+    for _ in 0..2000 {
+        // A slab of each size is filled, in turn.
+        stay.extend((0..64).map(|_| arena.alloc(64).unwrap()));
+        go.extend((0..32).map(|_| arena.alloc(128).unwrap()));
+    }
+    stay.iter().for_each(|&handle| fill(&mut arena, handle, 64, 3));
+    go.iter().for_each(|&handle| arena.free(handle).unwrap());
+    while arena.trim(64) > 0 {}
+    let before = arena.stats();
+    let trimmed = arena.trim_runs(0, usize::MAX);
+    assert!(trimmed.released_pages > 1900 && trimmed.cursor == 0, "{trimmed:?} of {before:?}");
+    assert!(arena.stats().backed_bytes() + 1900 * 4096 < before.backed_bytes());
+    assert!(stay.iter().all(|&handle| holds(&arena, handle, 64, 3)));
+}
