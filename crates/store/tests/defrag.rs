@@ -490,12 +490,16 @@ proptest! {
 
     #[test]
     fn damage_is_named_and_never_moves_beyond_the_arena(
-        damage in prop::collection::vec((any::<prop::sample::Index>(), 0usize..quire_snapshot::PAGE_SIZE, any::<u8>()), 1..60),
+        // In any page, or among the arena's own figures.
+        damage in prop::collection::vec(
+            (any::<bool>(), any::<prop::sample::Index>(), 0usize..quire_snapshot::PAGE_SIZE, any::<u8>()),
+            1..60,
+        ),
     ) {
         let (mut store, _) = thinned(config(), 2000);
         let mut image = image_of(&mut store);
-        for (page, at, value) in damage {
-            let page = page.index(image.pages.len());
+        for (anywhere, page, at, value) in damage {
+            let page = page.index(if anywhere { image.pages.len() } else { 16 });
             image.pages[page].1[at] = value;
         }
         let Ok(mut store) = open(&image) else { return Ok(()) };
