@@ -3,7 +3,7 @@
 //! Relies on descriptors. Free runs lie in lists by length (bins: each length below 32, then four to a doubling); a run
 //! never crosses a chunk.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
@@ -16,6 +16,13 @@ use crate::superblock::BINS;
 const LOOKS: usize = 16;
 /// How far access to memory is opened at once, in pages: seldom, since it waits for the threads that are backing memory.
 const COMMIT_PAGES: u32 = CHUNK_PAGES;
+/// A free run of fewer pages is worth no call to the system, unless so many of a group of pages are in such runs.
+const TRIMMED_PAGES: u32 = 8;
+const GROUP_PAGES: u32 = 128;
+const TRIMMED_OF_GROUP: u32 = GROUP_PAGES / 4;
+/// What such a call weighs, in looks at descriptors, and each page that it gives back.
+const CALL_LOOKS: usize = 100;
+const LOOKS_PER_PAGE: usize = 2;
 /// How much memory is backed ahead of growth, in bytes: at least, and at most.
 const WARM_BYTES: RangeInclusive<usize> = 2 * REGION_SIZE..=16 * REGION_SIZE;
 /// Of so many bytes that the arena spans, one is backed ahead within these bounds: a large arena may grow faster than memory is backed that was
@@ -32,6 +39,17 @@ fn bin_of(len: u32) -> usize {
 }
 
 const _: () = assert!(32 + (18 - 5) * 4 + 3 < BINS);
+
+/// What [`Arena::trim_runs`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunsTrimmed {
+    /// The page to go on at; 0 after the last one.
+    pub cursor: u32,
+    /// Looks at what begins at a page, and what weighs as much.
+    pub looks: usize,
+    /// Pages given back.
+    pub released_pages: usize,
+}
 
 impl Arena {
     /// `len` adjacent pages; their descriptors are the caller's to fill.
@@ -116,7 +134,7 @@ impl Arena {
     }
 
     /// The descriptor of a free run's first page, checked.
-    fn free_run(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
+    pub(crate) fn free_run(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
         let run = *self.descriptor(page)?;
         let end = u64::from(page % CHUNK_PAGES) + u64::from(run.len);
         if run.kind != FREE_HEAD || run.len == 0 || page % CHUNK_PAGES < META_PAGES || end > u64::from(CHUNK_PAGES) {
@@ -250,6 +268,66 @@ impl Arena {
             given += 1;
         }
         given
+    }
+
+    /// Gives free runs back to the system that are no regions, which are given back by [`Arena::trim`], in the order of pages: goes on
+    /// at the page `cursor` for about so many looks at what begins at a page. None while a snapshot is open, and where memory is shared
+    /// with a file.
+    pub fn trim_runs(&mut self, cursor: u32, looks: usize) -> RunsTrimmed {
+        let mut trimmed = RunsTrimmed { cursor, ..RunsTrimmed::default() };
+        if self.barrier.is_open() || self.barrier.is_restoring() || self.barrier.is_file_backed() {
+            return trimmed;
+        }
+        let mut pieces = Vec::new();
+        while trimmed.looks < looks {
+            let page_count = self.superblock().page_count;
+            if trimmed.cursor >= page_count {
+                trimmed.cursor = 0;
+                break;
+            }
+            let group_end = (trimmed.cursor / GROUP_PAGES + 1) * GROUP_PAGES;
+            while trimmed.cursor < group_end.min(page_count) {
+                let page = trimmed.cursor;
+                let (found, next) = self.extent_at(page);
+                (trimmed.looks, trimmed.cursor) = (trimmed.looks + 1, next);
+                if found.is_some_and(|found| found.kind == FREE_HEAD && self.is_listed(page, &found)) {
+                    // Between the two are regions, if any.
+                    let region = PAGES_PER_REGION as u32;
+                    let first = page.next_multiple_of(region).min(next);
+                    pieces.extend([page..first, (next / region * region).max(first)..next]);
+                }
+            }
+            self.trim_group(&mut pieces, &mut trimmed);
+        }
+        trimmed
+    }
+
+    /// Whether the free run at `page` is in its list: what is given back is lost, so one descriptor alone is not believed.
+    fn is_listed(&self, page: u32, run: &PageDescriptor) -> bool {
+        match run.prev {
+            0 => self.superblock().bins[bin_of(run.len)] == page,
+            prev => self.descriptor(prev).is_ok_and(|before| before.kind == FREE_HEAD && before.next == page),
+        }
+    }
+
+    /// Gives pieces of the free runs of a group of pages back.
+    fn trim_group(&mut self, pieces: &mut Vec<Range<u32>>, trimmed: &mut RunsTrimmed) {
+        let backed = pieces.iter().map(|pages| self.barrier.present_in(pages.clone())).sum::<u32>();
+        for pages in pieces.drain(..) {
+            if backed >= TRIMMED_OF_GROUP || pages.len() as u32 >= TRIMMED_PAGES {
+                self.trim_piece(pages, trimmed);
+            }
+        }
+    }
+
+    /// Gives some pages of a free run back.
+    fn trim_piece(&mut self, pages: Range<u32>, trimmed: &mut RunsTrimmed) {
+        let backed = self.barrier.present_in(pages.clone());
+        if backed > 0 && self.barrier.release_pages(pages) {
+            self.released_pages += u64::from(backed);
+            trimmed.released_pages += backed as usize;
+            trimmed.looks += CALL_LOOKS + LOOKS_PER_PAGE * backed as usize;
+        }
     }
 
     /// Regions that the next calls of [`Arena::trim`] will look at.

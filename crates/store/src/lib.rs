@@ -32,6 +32,7 @@ pub use events::{KeyEvent, KeyFate};
 pub use keyspace::access::AccessCounting;
 pub use keyspace::attachment;
 pub use keyspace::copying::{CopyProgress, CopyStep};
+pub use keyspace::defrag::DefragSummary;
 pub use keyspace::eviction::{EvictionOrder, EvictionPolicy, evict_key};
 pub use keyspace::expiry::ExpireSummary;
 pub use keyspace::stats::{DbStats, StoreStats};
