@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::event_classes::NotifyClasses;
 
 mod acl;
+mod defrag;
 pub mod directive;
 pub mod file;
 pub mod foreign;
@@ -17,6 +18,7 @@ mod tls;
 pub mod value;
 
 pub use acl::AclSettings;
+pub use defrag::DefragSettings;
 pub use maxmemory::{MaxMemory, POLICIES as EVICTION_POLICIES};
 pub use metrics::MetricsSettings;
 pub use scripts::ScriptLimits;
@@ -149,6 +151,7 @@ pub struct Config {
     pub log_max_bytes: u64,
     pub log_segment_bytes: u64,
     pub maxmemory: MaxMemory,
+    pub defrag: DefragSettings,
     pub limits: quire_store::EncodingLimits,
     pub lazyfree: LazyFree,
     /// As Redis has it; nodes are never compressed.
@@ -224,6 +227,7 @@ impl Config {
             log_max_bytes: 0,
             log_segment_bytes: 0,
             maxmemory: MaxMemory::default(),
+            defrag: DefragSettings::default(),
             limits: quire_store::EncodingLimits::default(),
             lazyfree: LazyFree::default(),
             list_compress_depth: 0,

@@ -8,6 +8,7 @@ use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
 use super::acl;
+use super::defrag;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
 use super::maxmemory;
@@ -490,8 +491,15 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    let families =
-        [OWN, acl::DIRECTIVES, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
+    let families = [
+        OWN,
+        acl::DIRECTIVES,
+        tls::DIRECTIVES,
+        metrics::DIRECTIVES,
+        maxmemory::DIRECTIVES,
+        defrag::DIRECTIVES,
+        scripts::DIRECTIVES,
+    ];
     families.into_iter().flatten().chain(LIMITS.iter())
 }
 
