@@ -109,6 +109,7 @@ pub(crate) fn use_all_of(store: &mut Store) {
     }
     let _ = store.random_key(ZERO);
     let _ = store.expire_step(1000);
+    let _ = store.defrag_step(5000);
     let _ = store.swap(ZERO, DbId(1));
     let _ = store.flush_all();
     for _ in 0..200 {

@@ -12,6 +12,7 @@ use quire_sys::mem::Reservation;
 use zerocopy::{FromBytes, FromZeros};
 
 use crate::classes::{SLAB_MAX, SizeClass};
+use crate::defrag_plan::DefragPlan;
 use crate::descriptor::{
     CHUNK_PAGES, LARGE, META_PAGES, NONE, PageDescriptor, RUN_MAX_PAGES, SLAB_BODY, SLAB_HEAD, descriptor_offset,
 };
@@ -74,6 +75,8 @@ pub struct Arena {
     pub(crate) free_regions: FreeRegions,
     /// An image's free runs have not been looked through for such regions yet.
     pub(crate) unsurveyed: bool,
+    /// Which slabs are to be filled and emptied.
+    pub(crate) defrag: DefragPlan,
     pub(crate) warmer: Prefaulter,
 }
 
@@ -138,7 +141,8 @@ impl Arena {
         }
         let warmer = Prefaulter::start(barrier.memory());
         let free_regions = FreeRegions::none(max_bytes / PAGE_SIZE);
-        Ok(Self { barrier, base, limit, max_bytes, released_pages: 0, free_regions, unsurveyed: false, warmer })
+        let (released_pages, unsurveyed, defrag) = (0, false, DefragPlan::default());
+        Ok(Self { barrier, base, limit, max_bytes, released_pages, free_regions, unsurveyed, defrag, warmer })
     }
 
     /// The `len` bytes from `start` on, if they lie in the arena.
@@ -189,10 +193,16 @@ impl Arena {
         } else {
             self.alloc_large(bytes)?
         };
-        let superblock = self.superblock_mut();
-        superblock.allocated_bytes = superblock.allocated_bytes.wrapping_add(taken as u64);
-        superblock.objects = superblock.objects.wrapping_add(1);
+        self.count_taken(taken);
         Ok(handle)
+    }
+
+    /// An object of so many bytes was allocated.
+    #[inline]
+    pub(crate) fn count_taken(&mut self, bytes: usize) {
+        let superblock = self.superblock_mut();
+        superblock.allocated_bytes = superblock.allocated_bytes.wrapping_add(bytes as u64);
+        superblock.objects = superblock.objects.wrapping_add(1);
     }
 
     fn alloc_large(&mut self, bytes: usize) -> Result<(Handle, usize), ArenaError> {
@@ -238,7 +248,7 @@ impl Arena {
     }
 
     /// First page and descriptor, checked, of the slab or large object that `handle` lies in.
-    fn owner(&self, handle: Handle) -> Result<(u32, PageDescriptor), ArenaError> {
+    pub(crate) fn owner(&self, handle: Handle) -> Result<(u32, PageDescriptor), ArenaError> {
         let bad = ArenaError::BadHandle { handle, offset: 0, len: 1 };
         let page = (handle.offset() / PAGE_SIZE) as u32;
         if page % CHUNK_PAGES < META_PAGES || page >= self.superblock().page_count {
@@ -345,6 +355,11 @@ impl Arena {
     #[inline]
     pub fn may_be_wide(&self) -> bool {
         self.max_bytes as u64 > NARROW_BYTES
+    }
+
+    /// Whether regions are still going to be migrated.
+    pub fn is_restoring(&self) -> bool {
+        self.barrier.is_restoring()
     }
 
     /// Whether memory stays mapped from a file, as that of a clone.

@@ -16,6 +16,8 @@
 mod access;
 mod arena;
 mod classes;
+mod defrag;
+mod defrag_plan;
 mod descriptor;
 mod error;
 mod free_regions;
@@ -29,4 +31,5 @@ mod superblock;
 pub use arena::{Arena, ArenaConfig};
 pub use error::ArenaError;
 pub use handle::{ALIGNED_MIN, GRANULE, Handle, MAX_BYTES, NARROW_BYTES};
+pub use runs::RunsTrimmed;
 pub use stats::ArenaStats;

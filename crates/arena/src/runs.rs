@@ -3,6 +3,8 @@
 //! Relies on descriptors. Free runs lie in lists by length (bins: each length below 32, then four to a doubling); a run
 //! never crosses a chunk.
 
+use std::ops::Range;
+
 use quire_snapshot::{PAGE_SIZE, PAGES_PER_REGION, REGION_SIZE};
 
 use crate::arena::Arena;
@@ -14,6 +16,11 @@ use crate::superblock::BINS;
 const LOOKS: usize = 16;
 /// How far access to memory is opened at once, in pages: seldom, since it waits for the threads that are backing memory.
 const COMMIT_PAGES: u32 = CHUNK_PAGES;
+/// A free run of fewer pages is not worth a call to the system, unless it is a region.
+const TRIMMED_PAGES: u32 = 8;
+/// What such a call weighs, in looks at descriptors, and each page that it gives back.
+const CALL_LOOKS: usize = 100;
+const LOOKS_PER_PAGE: usize = 2;
 /// How much memory is backed ahead of growth, in bytes.
 const WARM_BYTES: usize = 2 * REGION_SIZE;
 
@@ -27,6 +34,17 @@ fn bin_of(len: u32) -> usize {
 }
 
 const _: () = assert!(32 + (18 - 5) * 4 + 3 < BINS);
+
+/// What [`Arena::trim_runs`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunsTrimmed {
+    /// The page to go on at; 0 after the last one.
+    pub cursor: u32,
+    /// Looks at what begins at a page, and what weighs as much.
+    pub looks: usize,
+    /// Pages given back.
+    pub released_pages: usize,
+}
 
 impl Arena {
     /// `len` adjacent pages; their descriptors are the caller's to fill.
@@ -111,7 +129,7 @@ impl Arena {
     }
 
     /// The descriptor of a free run's first page, checked.
-    fn free_run(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
+    pub(crate) fn free_run(&self, page: u32) -> Result<PageDescriptor, ArenaError> {
         let run = *self.descriptor(page)?;
         let end = u64::from(page % CHUNK_PAGES) + u64::from(run.len);
         if run.kind != FREE_HEAD || run.len == 0 || page % CHUNK_PAGES < META_PAGES || end > u64::from(CHUNK_PAGES) {
@@ -243,6 +261,52 @@ impl Arena {
             given += 1;
         }
         given
+    }
+
+    /// Gives free runs back to the system that are no regions, which are given back by [`Arena::trim`], in the order of pages: goes on
+    /// at the page `cursor` for about so many looks at what begins at a page. None while a snapshot is open, and where memory is shared
+    /// with a file.
+    pub fn trim_runs(&mut self, cursor: u32, looks: usize) -> RunsTrimmed {
+        let mut trimmed = RunsTrimmed { cursor, ..RunsTrimmed::default() };
+        if self.barrier.is_open() || self.barrier.is_restoring() || self.barrier.is_file_backed() {
+            return trimmed;
+        }
+        while trimmed.looks < looks {
+            if trimmed.cursor >= self.superblock().page_count {
+                trimmed.cursor = 0;
+                break;
+            }
+            let page = trimmed.cursor;
+            let (found, next) = self.extent_at(page);
+            (trimmed.looks, trimmed.cursor) = (trimmed.looks + 1, next);
+            if found.is_some_and(|found| found.kind == FREE_HEAD)
+                && next - page >= TRIMMED_PAGES
+                && self.is_tail(next - 1, next - page)
+            {
+                // Between the two are regions, if any.
+                let region = PAGES_PER_REGION as u32;
+                let first = page.next_multiple_of(region).min(next);
+                let last = (next / region * region).max(first);
+                self.trim_piece(page..first, &mut trimmed);
+                self.trim_piece(last..next, &mut trimmed);
+            }
+        }
+        trimmed
+    }
+
+    /// Whether a free run of this length ends with this page: what is given back is lost, so both ends have to say that it is free.
+    fn is_tail(&self, page: u32, len: u32) -> bool {
+        self.descriptor(page).is_ok_and(|last| last.kind == FREE_TAIL && last.len == len)
+    }
+
+    /// Gives some pages of a free run back.
+    fn trim_piece(&mut self, pages: Range<u32>, trimmed: &mut RunsTrimmed) {
+        let backed = self.barrier.present_in(pages.clone());
+        if backed > 0 && self.barrier.release_pages(pages) {
+            self.released_pages += u64::from(backed);
+            trimmed.released_pages += backed as usize;
+            trimmed.looks += CALL_LOOKS + LOOKS_PER_PAGE * backed as usize;
+        }
     }
 
     /// Regions that the next calls of [`Arena::trim`] will look at.

@@ -24,6 +24,12 @@ impl Arena {
     pub(crate) fn take_slot(&mut self, class: SizeClass) -> Result<Handle, ArenaError> {
         let listed = self.superblock().partial[class.0 as usize];
         let page = if listed != 0 { listed } else { self.new_slab(class)? };
+        self.take_slot_in(page, class)
+    }
+
+    /// A slot of the slab at `page`, which is in the list of `class`.
+    #[inline]
+    pub(crate) fn take_slot_in(&mut self, page: u32, class: SizeClass) -> Result<Handle, ArenaError> {
         let mut slab = self.slab(page)?;
         if slab.class != class.0 {
             return Err(ArenaError::Damaged { page, what: "a slab in the list of another class" });

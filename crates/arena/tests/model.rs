@@ -20,15 +20,41 @@ fn holds(arena: &Arena, handle: Handle, len: usize, value: u8) -> bool {
     arena.bytes(handle, 0, len).unwrap().iter().all(|&byte| byte == value)
 }
 
+/// Has an object move if it is to; returns where it is then.
+fn move_object(arena: &mut Arena, handle: Handle) -> Result<Option<Handle>, ArenaError> {
+    let Some(copy) = arena.evacuate(handle)? else { return Ok(None) };
+    arena.free(handle)?;
+    Ok(Some(copy))
+}
+
+/// Moves what is to move, by a plan of so many looks more, and gives runs back.
+fn defrag(arena: &mut Arena, model: &mut BTreeMap<Handle, (usize, u8)>, looks: usize) {
+    for (handle, item) in model.clone() {
+        if let Some(copy) = move_object(arena, handle).unwrap() {
+            model.remove(&handle);
+            assert!(model.insert(copy, item).is_none());
+        }
+    }
+    let (is_made, taken) = arena.plan_defrag(looks);
+    assert!(taken <= looks);
+    let released = arena.stats().released_bytes;
+    let trimmed = arena.trim_runs(0, looks);
+    assert_eq!(arena.stats().released_bytes - released, (trimmed.released_pages * PAGE_SIZE) as u64);
+    if is_made && looks.is_multiple_of(3) {
+        arena.forget_defrag();
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Alloc(usize, u8),
     Free(usize),
     Rewrite(usize, u8),
+    Defrag(usize),
 }
 
 fn size() -> impl Strategy<Value = usize> {
-    prop_oneof![6 => 1..600usize, 3 => 600..40_000usize, 1 => 40_000..3_000_000usize]
+    prop_oneof![6 => 1..600usize, 3 => Just(1000usize), 3 => 600..40_000usize, 1 => 40_000..3_000_000usize]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -36,6 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (size(), any::<u8>()).prop_map(|(size, value)| Step::Alloc(size, value)),
         2 => any::<usize>().prop_map(Step::Free),
         1 => (any::<usize>(), any::<u8>()).prop_map(|(at, value)| Step::Rewrite(at, value)),
+        1 => (1..5000usize).prop_map(Step::Defrag),
     ]
 }
 
@@ -67,6 +94,7 @@ proptest! {
                     entry.1 = new;
                     fill(&mut arena, handle, entry.0, new);
                 }
+                Step::Defrag(looks) => defrag(&mut arena, &mut model, looks),
                 _ => {}
             }
             let stats = arena.stats();
@@ -114,6 +142,13 @@ proptest! {
                     let _ = broken.free(Handle::from_raw(at as u64));
                     let _ = broken.usable_size(Handle::from_raw(at as u64));
                     let _ = broken.trim(2);
+                }
+                Step::Defrag(looks) => {
+                    let _ = broken.plan_defrag(looks);
+                    for &handle in &handles {
+                        let _ = move_object(&mut broken, handle);
+                    }
+                    let _ = broken.trim_runs(looks as u32, 1000);
                 }
             }
         }
@@ -325,4 +360,77 @@ fn an_arena_has_the_version_of_how_far_it_has_reached() {
     hoard.into_iter().for_each(|handle| large.free(handle).unwrap());
     while large.trim(1024) > 0 {}
     assert_eq!(version(&mut large), 2);
+}
+
+#[test]
+fn slabs_that_are_mostly_empty_become_full_ones_and_free_pages() {
+    let mut arena = arena();
+    // Large objects between them, so that few regions become free as a whole.
+    let mut large = Vec::new();
+    let mut objects: Vec<(Handle, usize, u8)> = Vec::new();
+    for number in 0..60_000usize {
+        let size = [64, 200, 1000][number % 3];
+        objects.push((arena.alloc(size).unwrap(), size, number as u8));
+        if number % 1000 == 0 {
+            large.push(arena.alloc(40_000).unwrap());
+        }
+    }
+    for &(handle, size, value) in &objects {
+        fill(&mut arena, handle, size, value);
+    }
+    let stays = |index: usize| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0;
+    for (index, &(handle, ..)) in objects.iter().enumerate() {
+        if !stays(index) {
+            arena.free(handle).unwrap();
+        }
+    }
+    let mut index = 0;
+    objects.retain(|_| {
+        index += 1;
+        stays(index - 1)
+    });
+    while arena.trim(64) > 0 {}
+    let before = arena.stats();
+    assert_eq!(arena.evacuate(objects[0].0).unwrap(), None, "without a plan nothing moves");
+    while !arena.plan_defrag(100).0 {}
+    let mut moved = 0;
+    for object in &mut objects {
+        if let Some(copy) = move_object(&mut arena, object.0).unwrap() {
+            (object.0, moved) = (copy, moved + 1);
+        }
+    }
+    assert!(moved > objects.len() / 2, "{moved}");
+    while arena.trim(64) > 0 {}
+    let (mut cursor, mut released) = (0, 0);
+    loop {
+        let trimmed = arena.trim_runs(cursor, 1000);
+        (cursor, released) = (trimmed.cursor, released + trimmed.released_pages);
+        if cursor == 0 {
+            break;
+        }
+    }
+    let after = arena.stats();
+    assert!(before.fragmentation() > 2.5 && after.fragmentation() < 1.2, "{before:?} {after:?}");
+    assert!(released > 100, "{released}");
+    assert_eq!((after.allocated_bytes, after.objects), (before.allocated_bytes, before.objects));
+    assert!(objects.iter().all(|&(handle, size, value)| holds(&arena, handle, size, value)));
+    assert_eq!(arena.trim_runs(0, usize::MAX).released_pages, 0, "nothing is given back twice");
+    let more: Vec<Handle> = (0..5000).map(|_| arena.alloc(1000).unwrap()).collect();
+    more.iter().for_each(|&handle| fill(&mut arena, handle, 1000, 9));
+    assert!(objects.iter().all(|&(handle, size, value)| holds(&arena, handle, size, value)));
+}
+
+#[test]
+fn free_runs_are_not_given_back_under_a_snapshot() {
+    let mut arena = arena();
+    let handles: Vec<Handle> = (0..20).map(|_| arena.alloc(100_000).unwrap()).collect();
+    handles.iter().for_each(|&handle| fill(&mut arena, handle, 100_000, 1));
+    handles.iter().step_by(2).for_each(|&handle| arena.free(handle).unwrap());
+    let snapshot = arena.cut().unwrap();
+    assert_eq!(arena.trim_runs(0, usize::MAX).released_pages, 0);
+    drop(snapshot);
+    assert!(arena.try_finish());
+    // A run that reaches into the next region is given back in two pieces.
+    assert!(arena.trim_runs(0, usize::MAX).released_pages >= 9 * 100_000usize.div_ceil(PAGE_SIZE));
+    assert!(handles.iter().skip(1).step_by(2).all(|&handle| holds(&arena, handle, 100_000, 1)));
 }

@@ -10,6 +10,7 @@ mod copies;
 mod damaged_lists;
 mod damaged_streams;
 mod damaged_zsets;
+mod defrag;
 mod eviction;
 mod field_expiry;
 mod flips;

@@ -89,6 +89,13 @@ pub(crate) struct Copies {
     longest_step: usize,
 }
 
+impl Copies {
+    /// Whether something is being made of a value in steps, or waits to be handed over.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.now.is_some()
+    }
+}
+
 /// A copy that is under way.
 #[derive(Debug)]
 struct CopyInProgress {

@@ -17,7 +17,8 @@ use crate::keyspace::entry::{
 };
 use crate::keyspace::subkey_index;
 use crate::keyspace::{Keyspace, STRING_MAX_BYTES};
-use crate::table::Hash;
+use crate::table::defrag::DefragTally;
+use crate::table::{Hash, TableHead};
 
 /// What an entry is to be like.
 #[derive(Clone, Copy, Debug)]
@@ -343,6 +344,69 @@ fn relocate(
     }
     keyspace.heap.arena.free(entry.handle)?;
     Ok(new)
+}
+
+/// Moves an entry as it is, if it lies in a mostly empty slab.
+pub(super) fn move_entry(
+    keyspace: &mut Keyspace,
+    index: usize,
+    entry: Entry,
+    tally: &mut DefragTally,
+) -> Result<Entry> {
+    let arena = &keyspace.heap.arena;
+    if arena.is_sparse(entry.handle)? {
+        if entry.len() > arena.usable_size(entry.handle)? {
+            return Err(StoreError::damaged("an entry that is longer than its object"));
+        }
+        // Everything that is to lead to the copy is looked for before anything changes.
+        check_indexed(keyspace, index, &entry)?;
+    }
+    let Some(handle) = keyspace.heap.arena.evacuate(entry.handle)? else {
+        tally.stayed += 1;
+        return Ok(entry);
+    };
+    let new = Entry { handle, ..entry };
+    index_anew(keyspace, index, &entry, &new)?;
+    if !keyspace.dbs[index].keys.replace(&mut keyspace.heap.arena, entry.header.hash, entry.handle, handle)? {
+        return Err(StoreError::damaged("an entry is not in its table"));
+    }
+    tally.moved += 1;
+    tally.moved_bytes += entry.len();
+    keyspace.heap.arena.free(entry.handle)?;
+    Ok(new)
+}
+
+/// Checks that an entry is in each table that it belongs in.
+fn check_indexed(keyspace: &Keyspace, index: usize, entry: &Entry) -> Result<()> {
+    let (arena, roots) = (&keyspace.heap.arena, &keyspace.dbs[index]);
+    let has =
+        |table: &TableHead| Ok::<bool, StoreError>(table.tag_of(arena, entry.header.hash, entry.handle)?.is_some());
+    let is_indexed = has(&roots.keys)?
+        && (!entry.has(EXPIRES) || has(&roots.expires)?)
+        && (!subkey_index::has_expiring_subkeys(entry) || has(&keyspace.searches.subkeys.tables[index])?);
+    if is_indexed { Ok(()) } else { Err(StoreError::damaged("an entry is not in its tables")) }
+}
+
+/// Moves the objects beside an entry, a long key's and a big value's, if they lie in mostly empty slabs.
+pub(super) fn move_parts(arena: &mut Arena, entry: &Entry, tally: &mut DefragTally) -> Result<()> {
+    for (flag, offset) in [(LONG_KEY, entry.key_offset()), (EXTERNAL, entry.value_offset())] {
+        if !entry.has(flag) {
+            continue;
+        }
+        let part = External::read(arena, entry.handle, offset)?;
+        if part.size as usize > arena.usable_size(part.object)? {
+            return Err(StoreError::damaged("a part of an entry that is longer than its object"));
+        }
+        tally.move_object(arena, part.object, |arena, copy| {
+            if !copy.is_narrow() && !copy.is_aligned() {
+                return Err(StoreError::damaged("a part of an entry that no reference can name"));
+            }
+            let reference = External { object: copy, ..part }.to_bytes();
+            arena.bytes_mut(entry.handle, offset, External::BYTES)?.copy_from_slice(&reference);
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 fn reshaped(entry: &Entry, layout: &EntryLayout, flags: u8) -> EntryHeader {

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::events::KeyFate;
 use crate::keyspace::Keyspace;
 use crate::keyspace::access::AccessStamp;
+use crate::keyspace::defrag::Defrag;
 use crate::keyspace::entry::{EXPIRES, Entry};
 use crate::keyspace::expiry::Expiration;
 use crate::keyspace::subkey_index::SubkeyIndex;
@@ -46,7 +47,8 @@ pub struct EvictionPolicy {
     pub only_expiring: bool,
 }
 
-/// A key that may go soon. Handle and hash tell whether it is still there; another key that has taken the place of both is as good.
+/// A key that may go soon. Handle and hash tell whether it is still there, and was not moved; another key that has taken the place of
+/// both is as good.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     db: usize,
@@ -78,7 +80,7 @@ impl CandidatePool {
     }
 }
 
-/// How far the searches have come that remove keys.
+/// How far the searches have come that remove keys, or move them.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
     /// For keys whose time has come.
@@ -87,6 +89,8 @@ pub(crate) struct Searches {
     pub(crate) subkeys: SubkeyIndex,
     /// For keys to evict.
     pub(crate) pool: CandidatePool,
+    /// For objects in mostly empty slabs.
+    pub(crate) defrag: Defrag,
 }
 
 /// Deletes the key that the policy has go first, of about `samples` keys that are looked at. False if there is none.

@@ -34,12 +34,12 @@ pub(crate) use member_hasher::MemberHasher;
 use crate::config::StoreConfig;
 use crate::db::DbId;
 use crate::effects::{Effects, ExpiredKey};
-use crate::encoding::ValueType;
 use crate::error::{Result, StoreError};
 use crate::events::{Events, KeyEvent, KeyFate, KeyName, Watcher};
 use crate::heap::Heap;
 use crate::keyspace::access::{AccessCounting, AccessStamp, Clock};
 use crate::keyspace::copying::Copies;
+use crate::keyspace::defrag::DefragSummary;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::eviction::Searches;
 use crate::keyspace::key_hash::KeyHasher;
@@ -393,6 +393,14 @@ impl Keyspace {
         subkey_index::release(self).map(|()| looked_at)
     }
 
+    /// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`], of the first thing found damaged; what comes behind it was moved all the same.
+    pub fn defrag_step(&mut self, budget: usize) -> Result<DefragSummary> {
+        defrag::step(self, budget)
+    }
+
     /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`]. Returns the memory that this takes,
     /// none if it was watching the key.
     pub fn watch(&mut self, watcher: u64, db: DbId, key: &[u8]) -> usize {
@@ -508,13 +516,4 @@ pub(crate) fn free_entry(heap: &mut Heap, entry: Entry, ops: OpsOf) -> Result<()
     }
     heap.arena.free(entry.handle)?;
     table.map_or(Ok(()), |table| reclaim::retire_objects(heap, table))
-}
-
-/// Refuses an entry of another type.
-#[inline]
-fn check_kind(found: Option<Entry>, kind: ValueType) -> Result<Option<Entry>> {
-    match found {
-        Some(entry) if entry.encoding()?.kind() != kind => Err(StoreError::WrongType),
-        found => Ok(found),
-    }
 }

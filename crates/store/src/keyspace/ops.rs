@@ -26,6 +26,8 @@ pub(crate) struct Ops {
     pub(crate) table: fn(&Arena, &Entry) -> Result<Option<TableHead>>,
     /// Copies on for about so many items of that table; returns what was spent of the budget.
     pub(crate) copy_step: CopyStepOf,
+    /// Whether only the buckets of that table lead to its items, so that those can move.
+    pub(crate) has_movable_items: bool,
     /// Adds the type and the value.
     pub(crate) digest: fn(&Arena, &Entry, &mut Digest) -> Result<()>,
     /// Bytes that the value takes beside its entry and the entry's own objects.

@@ -19,12 +19,21 @@ use crate::keyspace::copying::{Making, Purpose};
 use crate::keyspace::entries::{self, EntryLayout};
 use crate::keyspace::entry::{EXPIRES, EXTERNAL, Entry, EntryHeader, HEADER_BYTES, INLINE_MAX, RAW, ROOMY, TEXT};
 use crate::keyspace::value_copy::ValueCopy;
-use crate::keyspace::{Keyspace, MemberHasher, check_kind};
+use crate::keyspace::{Keyspace, MemberHasher};
 use crate::limits::{EncodingLimit, PACKED_MAX_BYTES};
 use crate::table::{Hash, TableHead, reclaim};
 
 /// Memory to put a value together in that is kept.
 const KEPT_SCRATCH_BYTES: usize = 2 * PACKED_MAX_BYTES;
+
+/// Refuses an entry of another type.
+#[inline]
+fn check_kind(found: Option<Entry>, kind: ValueType) -> Result<Option<Entry>> {
+    match found {
+        Some(entry) if entry.encoding()?.kind() != kind => Err(StoreError::WrongType),
+        found => Ok(found),
+    }
+}
 
 /// A key's value to be read.
 #[derive(Clone, Copy, Debug)]

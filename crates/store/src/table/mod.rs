@@ -8,6 +8,7 @@
 pub(crate) mod bucket;
 pub(crate) mod check;
 pub(crate) mod copy;
+pub(crate) mod defrag;
 pub(crate) mod reclaim;
 mod resize;
 pub(crate) mod sample;
@@ -307,15 +308,22 @@ impl TableHead {
     /// merging it only divides or joins stretches, and the cursor moves to the end of the stretch it was in. So an item
     /// that stays in the table through a whole scan is passed at least once, however the table grows or shrinks.
     pub(crate) fn scan(&self, arena: &Arena, cursor: u64, f: impl FnMut(Handle) -> Result<()>) -> Result<u64> {
+        let Some((index, next)) = self.at_cursor(cursor) else { return Ok(0) };
+        self.visit(arena, index, f)?;
+        Ok(next)
+    }
+
+    /// The bucket at a cursor, and the cursor of [`TableHead::scan`] behind it; `None` if there are no buckets.
+    #[inline]
+    pub(crate) fn at_cursor(&self, cursor: u64) -> Option<(u32, u64)> {
         if self.directory().is_null() {
-            return Ok(0);
+            return None;
         }
         let mask = (1u64 << self.level) - 1;
         let fine = (cursor & mask) < u64::from(self.split);
         let mask = if fine { mask << 1 | 1 } else { mask };
-        self.visit(arena, (cursor & mask) as u32, f)?;
         let next = (cursor | !mask).reverse_bits().wrapping_add(1);
-        Ok(next.reverse_bits())
+        Some(((cursor & mask) as u32, next.reverse_bits()))
     }
 
     /// Puts another handle in place of `old`, which has this hash. False if `old` isn't in the table.

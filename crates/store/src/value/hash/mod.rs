@@ -49,6 +49,7 @@ pub(crate) static PACKED_OPS: Ops = Ops {
     check: check_packed,
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -58,6 +59,7 @@ pub(crate) static TABLE_OPS: Ops = Ops {
     check: check_table,
     table: table_of,
     copy_step: copy_table_step,
+    has_movable_items: true,
     digest,
     memory: table_memory,
 };
@@ -68,6 +70,7 @@ pub(crate) static PACKED_TTL_OPS: Ops = Ops {
     check: check_packed_ttl,
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -77,6 +80,7 @@ pub(crate) static TABLE_TTL_OPS: Ops = Ops {
     check: check_ttl_table,
     table: table_of,
     copy_step: schedule::copy_step,
+    has_movable_items: false,
     digest,
     memory: table_memory,
 };

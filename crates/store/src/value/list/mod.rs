@@ -40,6 +40,7 @@ pub(crate) static PACKED_OPS: Ops = Ops {
     check: check_packed,
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -49,6 +50,7 @@ pub(crate) static NODES_OPS: Ops = Ops {
     check: check_nodes,
     table: table_of,
     copy_step: copy_table_step,
+    has_movable_items: true,
     digest,
     memory: table_memory,
 };

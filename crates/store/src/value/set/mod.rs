@@ -52,6 +52,7 @@ pub(crate) static INT_OPS: Ops = Ops {
     check: check_ints,
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -61,6 +62,7 @@ pub(crate) static PACKED_OPS: Ops = Ops {
     check: check_packed,
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -70,6 +72,7 @@ pub(crate) static TABLE_OPS: Ops = Ops {
     check: check_table,
     table: table_of,
     copy_step: copy_table_step,
+    has_movable_items: true,
     digest,
     memory: table_memory,
 };

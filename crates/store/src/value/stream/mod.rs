@@ -45,6 +45,7 @@ pub(crate) static PACKED_OPS: Ops = Ops {
     check: |keyspace, entry| packed::check(entry.value(keyspace.arena())?),
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -54,6 +55,7 @@ pub(crate) static TREE_OPS: Ops = Ops {
     check: check::check,
     table: table_of,
     copy_step: copy_table_step,
+    has_movable_items: true,
     digest,
     memory: table_memory,
 };

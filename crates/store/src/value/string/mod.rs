@@ -29,8 +29,15 @@ const EMBSTR_MAX: usize = 44;
 const TYPE_NUMBER: u32 = 0;
 
 /// What the keyspace asks of strings.
-pub(crate) static OPS: Ops =
-    Ops { name: encoding_name, check, table: no_table, copy_step: no_copy_step, digest, memory: no_memory };
+pub(crate) static OPS: Ops = Ops {
+    name: encoding_name,
+    check,
+    table: no_table,
+    copy_step: no_copy_step,
+    has_movable_items: false,
+    digest,
+    memory: no_memory,
+};
 
 fn check(keyspace: &Keyspace, entry: &Entry) -> Result<()> {
     entry.value(keyspace.arena()).map(|_| ())

@@ -55,6 +55,7 @@ pub(crate) static PACKED_OPS: Ops = Ops {
     check: check_packed,
     table: no_table,
     copy_step: no_copy_step,
+    has_movable_items: false,
     digest,
     memory: no_memory,
 };
@@ -64,6 +65,7 @@ pub(crate) static TREE_OPS: Ops = Ops {
     check: check_tree,
     table: table_of,
     copy_step: copy::copy_step,
+    has_movable_items: false,
     digest,
     memory: table_memory,
 };
