@@ -153,7 +153,7 @@ static OWN: &[Directive] = &[
         "How often per second expired keys, timeouts and save rules are looked at.",
         hz
     ),
-    flag!("dynamic-hz", "yes", "Accepted for compatibility; has no effect.", dynamic_hz),
+    flag!("dynamic-hz", "yes", "Accepted for compatibility; has no effect.", ignored.dynamic_hz),
     directive!(
         "dir",
         "./data",
@@ -365,7 +365,7 @@ static OWN: &[Directive] = &[
         0,
         MAX_INT,
         "Accepted for compatibility: the nodes of lists are never compressed.",
-        list_compress_depth
+        ignored.list_compress_depth
     ),
     memory!(
         "hll-sparse-max-bytes",
