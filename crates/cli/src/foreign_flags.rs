@@ -109,9 +109,9 @@ mod tests {
         check("quire serve --rdbcompression yes x.conf", "quire serve x.conf", &["rdbcompression yes"]);
         check("quire serve --replicaof host 1 --port 7", "quire serve --port 7", &["replicaof host 1"]);
         check(
-            "quire serve --user a on --include x --activedefrag",
+            "quire serve --user a on --include x --activerehashing",
             "quire serve",
-            &["user a on", "include x", "activedefrag "],
+            &["user a on", "include x", "activerehashing "],
         );
     }
 
@@ -120,7 +120,7 @@ mod tests {
         for (flag, taken) in [
             ("--oom-score-adj-values 0 200 800", "oom-score-adj-values 0 200 800"),
             ("--latency-tracking-info-percentiles 50 99.9", "latency-tracking-info-percentiles 50 99.9"),
-            ("--activedefrag", "activedefrag "),
+            ("--activerehashing", "activerehashing "),
             ("--rdbcompression no", "rdbcompression no"),
         ] {
             check(&format!("quire serve {flag} x.conf"), "quire serve x.conf", &[taken]);

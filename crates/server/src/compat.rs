@@ -87,7 +87,9 @@ fn directive_table(text: &mut String) {
          commands, for a save at the end whatever the rules are, for no start with a log that was cut off, for keys that stay while data \
          is imported, for another group of the Unix socket, or for OpenSSL's ciphers are refused, all in one message. `include` takes \
          patterns, as in Redis; a name that does not begin with a slash is looked for in the folder of the file that includes it (Redis: \
-         in the working directory). `activedefrag` moves nothing. MEMORY PURGE does at once what else goes in steps: it frees what was deleted, and \
+         in the working directory). `activedefrag` moves keys with their values, and what belongs to large ones as \
+         far as `docs/design/defrag.md` says, in slices of half a millisecond between commands, and never during a save; \
+         `active_defrag_key_hits` and `active_defrag_key_misses` of INFO stay 0. MEMORY PURGE does at once what else goes in steps: it frees what was deleted, and \
          gives regions of 2 MiB in which nothing lives back to the system; what lives stays where it is.\n",
         names.join(", ")
     );

@@ -171,7 +171,8 @@ fn memory(source: &InfoSource<'_>, text: &mut InfoText) {
     // What waits for the log is not among what `used_memory` counts.
     text.field("mem_not_counted_for_evict", 0);
     text.field("mem_allocator", "quire-arena");
-    text.field("active_defrag_running", 0);
+    text.field("active_defrag_running", source.server.steps.defrag.share_percent());
+    text.field("active_defrag_released_pages", source.server.steps.defrag.stats.released_pages);
     text.field("lazyfree_pending_objects", stats.reclaim_pending);
     text.field("lazyfreed_objects", stats.freed_in_steps);
 }
@@ -375,6 +376,7 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     ] {
         text.field(name, source.server.clients.pubsub.count(kind));
     }
+    defragmentation(source, text);
     let tracking = &source.server.clients.tracking;
     text.field("tracking_total_keys", tracking.keys.len());
     text.field("tracking_total_items", tracking.keys.items());
@@ -392,6 +394,19 @@ fn stats(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("acl_access_denied_cmd", denied(DenialReason::Command));
     text.field("acl_access_denied_key", denied(DenialReason::Key));
     text.field("acl_access_denied_channel", denied(DenialReason::Channel));
+}
+
+/// What has been moved together.
+fn defragmentation(source: &InfoSource<'_>, text: &mut InfoText) {
+    let defrag = &source.server.steps.defrag;
+    text.field("active_defrag_hits", defrag.stats.moved);
+    text.field("active_defrag_misses", defrag.stats.stayed);
+    // Objects are counted, whatever keys they belong to.
+    text.field("active_defrag_key_hits", 0);
+    text.field("active_defrag_key_misses", 0);
+    let (running_now, running) = defrag.running(source.server.clock.now);
+    text.field("total_active_defrag_time", running.as_millis());
+    text.field("current_active_defrag_time", running_now.as_millis());
 }
 
 fn replication(source: &InfoSource<'_>, text: &mut InfoText) {

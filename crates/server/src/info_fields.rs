@@ -53,6 +53,11 @@ pub const OWN: &[InfoField] = &[
     ),
     field(MEMORY, "arena_max_bytes", "Most bytes that the arena may span."),
     field(MEMORY, "mem_clients_limit", "Bytes that requests and replies of all clients may take together."),
+    field(
+        MEMORY,
+        "active_defrag_released_pages",
+        "Pages of 4 KiB that `activedefrag` has given back to the system, besides regions of 2 MiB in which nothing lives any more.",
+    ),
     field(SAVES, "current_save_pages_done", "Pages that the running save has written."),
     field(SAVES, "current_save_pages_total", "Pages that it will write; 0 if no save runs."),
     field(SAVES, "current_save_bytes_written", "Bytes that it has written."),
@@ -186,6 +191,7 @@ mod tests {
         total_net_output_bytes instantaneous_input_kbps instantaneous_output_kbps rejected_connections sync_full sync_partial_ok \
         sync_partial_err expired_subkeys expired_keys expire_cycle_cpu_milliseconds evicted_keys evicted_clients \
         total_eviction_exceeded_time current_eviction_exceeded_time keyspace_hits keyspace_misses \
+        active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses total_active_defrag_time current_active_defrag_time \
         pubsub_channels pubsub_patterns latest_fork_usec total_forks total_error_replies total_reads_processed \
         total_writes_processed client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections \
         acl_access_denied_auth acl_access_denied_cmd acl_access_denied_key acl_access_denied_channel role \

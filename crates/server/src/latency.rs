@@ -9,6 +9,7 @@ const MAX_SPIKES: usize = 160;
 const ADVICE: &str = "\
 `command` and `fast-command`: SLOWLOG GET shows slow commands if slowlog-log-slower-than is low enough.
 `expire-cycle` and `eviction-cycle`: keys are removed in short steps; where these are long the processor was taken away, or slow.
+`active-defrag-cycle`: data is moved in slices of half a millisecond; where these are long the processor was taken away, or slow.
 `cut`: INFO persistence tells how long the last save has stopped all commands (last_cut_stall_us).
 ";
 /// The event of a slow command.

@@ -21,6 +21,8 @@ pub mod cmd;
 pub mod compat;
 pub mod config;
 pub mod ctx;
+pub mod defrag;
+pub mod defrag_state;
 pub mod delivery;
 pub mod dispatch;
 pub mod durability;

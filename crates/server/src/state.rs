@@ -12,6 +12,7 @@ use crate::acl::DenialLog;
 use crate::blocked::BlockedClients;
 use crate::clients::Clients;
 use crate::config::{ClientMemory, Config, LogLevel};
+use crate::defrag_state::DefragState;
 use crate::effects::Effects;
 use crate::event_classes::MISS;
 use crate::eviction_state::EvictionState;
@@ -151,6 +152,8 @@ pub struct StepState {
     pub expiry_paused: bool,
     /// Room is made for data that has outgrown `maxmemory`.
     pub eviction: EvictionState,
+    /// What lives among holes is moved together (`activedefrag`).
+    pub defrag: DefragState,
     /// The data is being loaded on another thread. What is here until that ends is empty, and must be saved nowhere.
     pub loading: Option<Arc<LoadProgress>>,
 }

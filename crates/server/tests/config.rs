@@ -249,9 +249,9 @@ fn save_rules_set_while_running_lead_to_a_save() {
 fn config_set_takes_directives_of_redis_that_change_nothing_here() {
     let server = start(&[]);
     let mut client = server.client();
-    assert_eq!(client.text("CONFIG SET activedefrag no Repl-Backlog-Size 1mb timeout 20"), "OK");
+    assert_eq!(client.text("CONFIG SET activerehashing no Repl-Backlog-Size 1mb timeout 20"), "OK");
     assert_eq!(get(&mut client, "timeout"), "20");
-    assert_eq!(client.call("CONFIG GET activedefrag").items().len(), 0);
+    assert_eq!(client.call("CONFIG GET activerehashing").items().len(), 0);
     for (line, error) in [
         (
             "CONFIG SET timeout 30 replicaof 127.0.0.1",

@@ -14,6 +14,7 @@ mod common;
 mod compressed;
 mod config;
 mod copies;
+mod defrag;
 mod dump;
 mod eviction;
 mod field_expiry;

@@ -1,20 +1,21 @@
 //! Part `fragmentation`: resident memory over the bytes of live data, when values of one size are deleted at random and values of
 //! another size come in their place, several times.
 //!
-//! Relies on the same draws for all servers, and on each being looked at when its memory no longer falls. A peer with active
-//! defragmentation is measured only where the program can do that: Debian's redis-server can't.
+//! Relies on the same draws for all servers, and on each being looked at when its memory no longer falls. Quire, and the first peer that
+//! can do that, are measured with active defragmentation, too: Debian's redis-server can't.
 
 use std::time::Duration;
 
 use anyhow::bail;
 use quire_rng::SplitMix64;
 
+use crate::info::ServerInfo;
 use crate::memory;
 use crate::process::{Server, ServerKind};
 use crate::report::{BetterDirection, Figure, Report};
 use crate::requests::{self, KEY_BYTES, Values};
 use crate::resp::{Connection, Value};
-use crate::server::setup::ExperimentSetup;
+use crate::server::setup::{Candidate, ExperimentSetup};
 
 /// Bytes of keys and values that live when a stage begins to be measured; a small run has fewer.
 const LIVE_BYTES: u64 = 512 << 20;
@@ -29,6 +30,8 @@ const BATCH: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_OFTEN: Duration = Duration::from_millis(250);
 const LOOKS: u32 = 15;
+/// How often it is looked whether defragmentation has come to its end; a server that can move nothing more may never say so.
+const DEFRAG_LOOKS: u32 = 30;
 /// What the name of a server that defragments ends in.
 const DEFRAG: &str = "activedefrag";
 /// As in the tests of the peer's own: it begins early, and takes most of a processor.
@@ -47,11 +50,17 @@ pub struct ProgramFragmentation {
     ratios: Vec<(String, f64)>,
 }
 
-/// All programs, ours first, and why none defragments, if so.
+/// All programs, ours first, then those that defragment, and why no peer does, if so.
 #[derive(Debug)]
 pub struct FragmentationResults {
     programs: Vec<ProgramFragmentation>,
     no_defrag: Option<String>,
+}
+
+impl FragmentationResults {
+    fn add_defragmenting(&mut self, program: &str, ratios: Stages) {
+        self.programs.push(ProgramFragmentation { program: format!("{program} {DEFRAG}"), ratios });
+    }
 }
 
 /// Fills and empties each program by itself.
@@ -61,11 +70,12 @@ pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<FragmentationResults> 
         let ratios = measure_one(setup, index, false)?.map_err(anyhow::Error::msg)?;
         found.programs.push(ProgramFragmentation { program: program.name.clone(), ratios });
     }
+    found.add_defragmenting(&setup.programs()[0].name, measure_one(setup, 0, true)?.map_err(anyhow::Error::msg)?);
     for (index, program) in setup.programs().iter().enumerate().filter(|(_, one)| one.kind == ServerKind::Redis) {
         match measure_one(setup, index, true)? {
             Ok(ratios) => {
                 found.no_defrag = None;
-                found.programs.push(ProgramFragmentation { program: format!("{} {DEFRAG}", program.name), ratios });
+                found.add_defragmenting(&program.name, ratios);
                 break;
             }
             Err(reason) => found.no_defrag = Some(format!("{}: {reason}", program.name)),
@@ -85,6 +95,12 @@ fn measure_one(setup: &ExperimentSetup, index: usize, defragments: bool) -> anyh
         candidate.server.kill();
         return Ok(Err(refused));
     }
+    let settled = |candidate: &mut Candidate| {
+        if defragments {
+            await_defrag(setup, &mut candidate.control)?;
+        }
+        settled_bytes(setup, &candidate.server)
+    };
     let live_bytes = if setup.quick { FEW_LIVE_BYTES } else { LIVE_BYTES };
     let (mut data, mut stages) = (LiveData::new(), Vec::new());
     for (stage, size) in SIZES.iter().enumerate() {
@@ -93,11 +109,11 @@ fn measure_one(setup: &ExperimentSetup, index: usize, defragments: bool) -> anyh
             data.delete(&mut candidate.control)?;
         }
         data.fill(&mut candidate.control, *size, live_bytes)?;
-        stages.push((format!("values_{size}"), settled_bytes(setup, &candidate.server)? / data.bytes as f64));
+        stages.push((format!("values_{size}"), settled(&mut candidate)? / data.bytes as f64));
     }
     setup.say(&format!("fragmentation of {name}{suffix}, most deleted"));
     data.delete(&mut candidate.control)?;
-    stages.push(("most_deleted".to_owned(), settled_bytes(setup, &candidate.server)? / data.bytes as f64));
+    stages.push(("most_deleted".to_owned(), settled(&mut candidate)? / data.bytes as f64));
     candidate.server.kill();
     Ok(Ok(stages))
 }
@@ -115,9 +131,26 @@ fn switch_on(control: &mut Connection) -> anyhow::Result<Option<Refusal>> {
     Ok(None)
 }
 
+/// How long it takes from one look to the next.
+fn look_every(setup: &ExperimentSetup) -> Duration {
+    if setup.quick { LOOK_OFTEN } else { LOOK_EVERY }
+}
+
+/// Waits until the server says that it moves nothing more.
+fn await_defrag(setup: &ExperimentSetup, control: &mut Connection) -> anyhow::Result<()> {
+    for _ in 0..DEFRAG_LOOKS {
+        // It may not have begun yet.
+        std::thread::sleep(look_every(setup));
+        if ServerInfo::ask(control, "memory")?.number("active_defrag_running")? == 0.0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// The proportional set size when it no longer falls.
 fn settled_bytes(setup: &ExperimentSetup, server: &Server) -> anyhow::Result<f64> {
-    let every = if setup.quick { LOOK_OFTEN } else { LOOK_EVERY };
+    let every = look_every(setup);
     let mut least = memory::proportional_bytes(server.pid())? as f64;
     for _ in 0..LOOKS {
         std::thread::sleep(every);
@@ -193,15 +226,14 @@ fn send(control: &mut Connection, batch: &[u8], count: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Adds the worst ratios to the peer, without and with its defragmentation.
+/// Adds the worst ratios to the peer, without defragmentation and with that of both.
 pub fn figures(found: &FragmentationResults, report: &mut Report) {
     let Some((ours, others)) = found.programs.split_first() else { return };
-    let defrag = others.iter().find(|other| other.program.ends_with(DEFRAG));
-    let plain = others.iter().find(|other| !other.program.ends_with(DEFRAG));
-    for (name, peer) in [("fragmentation_vs_redis", plain), ("fragmentation_vs_redis_defrag", defrag)] {
-        let figure = match peer {
-            Some(peer) => worst_against(name, ours, peer),
-            None => Figure::new(name, f64::NAN, "x", BetterDirection::Lower).note(format!(
+    let (defrag, plain): (Vec<_>, Vec<_>) = found.programs.iter().partition(|one| one.program.ends_with(DEFRAG));
+    for (name, programs) in [("fragmentation_vs_redis", plain), ("fragmentation_vs_redis_defrag", defrag)] {
+        let figure = match programs[..] {
+            [own, peer, ..] => worst_against(name, own, peer),
+            _ => Figure::new(name, f64::NAN, "x", BetterDirection::Lower).note(format!(
                 "not measured: no program here can: {}",
                 found.no_defrag.as_deref().unwrap_or("there is none")
             )),
@@ -268,7 +300,11 @@ mod tests {
     #[test]
     fn the_worst_stage_counts_and_a_peer_that_can_not_defragment_is_told() {
         let mut found = FragmentationResults {
-            programs: vec![program("quire", [1.5, 3.0]), program("redis-server", [3.0, 4.0])],
+            programs: vec![
+                program("quire", [1.5, 3.0]),
+                program("redis-server", [3.0, 4.0]),
+                program("quire activedefrag", [1.5, 1.8]),
+            ],
             no_defrag: Some("redis-server: DISABLED".into()),
         };
         let of = |found: &FragmentationResults| {
@@ -282,6 +318,7 @@ mod tests {
         assert!(told[1].note.contains("redis-server: DISABLED"));
         found.programs.push(program("redis-server activedefrag", [2.0, 1.5]));
         let told = of(&found);
-        assert_eq!((told[0].value, told[1].value, told[1].reached()), (0.75, 2.0, Some(false)));
+        assert_eq!((told[0].value, told[1].value, told[1].reached()), (0.75, 1.2, Some(false)));
+        assert!(told[1].note.ends_with("most_deleted"), "{told:?}");
     }
 }

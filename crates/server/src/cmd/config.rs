@@ -294,6 +294,7 @@ fn take_effect(ctx: &mut Ctx<'_>, changed: &[&str]) {
 pub fn resetstat(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
     ctx.server.stats.reset();
     ctx.server.steps.eviction.reset_stats();
+    ctx.server.steps.defrag.reset_stats();
     ctx.server.monitoring.denials.reset_counts();
     ctx.store.reset_stats();
     ctx.reply.ok();

@@ -179,10 +179,17 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
     }
     let mut text = String::new();
     if arena.fragmentation() > MUCH_FRAGMENTATION {
+        let advice = match ctx.server.config.defrag {
+            defrag if !defrag.is_on => "With activedefrag yes what lives among them is moved together",
+            defrag if defrag.share_percent(arena.backed_bytes(), arena.allocated_bytes) == 0 => {
+                "activedefrag moves none of it: the settings active-defrag-ignore-bytes and active-defrag-threshold-lower say from where on"
+            }
+            _ => "What lives among them is being moved together (activedefrag yes), as far as it can be",
+        };
         let _ = writeln!(
             text,
             "* Fragmentation: {} are held for {} in use. What was deleted left holes; they are used again, and whole free \
-             regions go back to the system.",
+             regions go back to the system. {advice}.",
             format_bytes(arena.backed_bytes()),
             format_bytes(arena.allocated_bytes)
         );

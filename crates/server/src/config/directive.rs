@@ -94,9 +94,9 @@ macro_rules! flag {
 }
 
 macro_rules! integer {
-    ($name:literal, $default:literal, $mutable:expr, $min:expr, $max:expr, $doc:literal, $field:ident) => {
-        directive!($name, $default, $mutable, $doc, |c| c.$field.to_string(), |c, v| {
-            c.$field = value::integer(v, $min, $max)? as _;
+    ($name:literal, $default:literal, $mutable:expr, $min:expr, $max:expr, $doc:literal, $($field:ident).+) => {
+        directive!($name, $default, $mutable, $doc, |c| c.$($field).+.to_string(), |c, v| {
+            c.$($field).+ = value::integer(v, $min, $max)? as _;
             Ok(())
         })
     };

@@ -12,14 +12,15 @@ pub enum ForeignDirective {
 
 use ForeignDirective::{NoEffect, Refused};
 
-/// What begins so is about replication, a cluster, modules' memory, or moving data against fragmentation, which is not done here.
+/// What begins so is about replication, a cluster, or modules' memory.
 const PREFIXES: &[&str] =
-    &["repl-", "replica-", "slave-", "cluster-", "active-defrag-", "rdma-", "dual-channel-replication-", "commandlog-"];
+    &["repl-", "replica-", "slave-", "cluster-", "rdma-", "dual-channel-replication-", "commandlog-"];
 
 /// Directives that change nothing whatever their values are: what they are about is not there, goes by itself, or is another program's.
 const NO_EFFECT: &[&str] = &[
+    "active-defrag-cycle-us",
+    "active-defrag-max-scan-fields",
     "active-expire-effort",
-    "activedefrag",
     "activerehashing",
     "always-show-logo",
     "aof-rewrite-incremental-fsync",

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::event_classes::NotifyClasses;
 
 mod acl;
+mod defrag;
 pub mod directive;
 pub mod file;
 pub mod foreign;
@@ -17,6 +18,7 @@ mod tls;
 pub mod value;
 
 pub use acl::AclSettings;
+pub use defrag::DefragSettings;
 pub use maxmemory::{MaxMemory, POLICIES as EVICTION_POLICIES};
 pub use metrics::MetricsSettings;
 pub use scripts::ScriptLimits;
@@ -91,6 +93,14 @@ pub struct LazyFree {
     pub eviction: bool,
 }
 
+/// Further settings of Redis that change nothing here: accepted for compatibility.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs)] // as those of Config
+pub struct IgnoredSettings {
+    pub dynamic_hz: bool,
+    pub list_compress_depth: i64,
+}
+
 /// The file that settings were read from.
 #[derive(Clone, Default, Debug)]
 pub struct ConfigFile {
@@ -123,7 +133,6 @@ pub struct Config {
     pub io_threads: u32,
     pub databases: u8,
     pub hz: u32,
-    pub dynamic_hz: bool,
     /// Empty in a clone that was given none.
     pub dir: PathBuf,
     pub dbfilename: String,
@@ -149,10 +158,10 @@ pub struct Config {
     pub log_max_bytes: u64,
     pub log_segment_bytes: u64,
     pub maxmemory: MaxMemory,
+    pub defrag: DefragSettings,
     pub limits: quire_store::EncodingLimits,
     pub lazyfree: LazyFree,
-    /// As Redis has it; nodes are never compressed.
-    pub list_compress_depth: i64,
+    pub ignored: IgnoredSettings,
     /// Length up to which a HyperLogLog stays sparse.
     pub hll_sparse_max_bytes: u64,
     pub scripts: ScriptLimits,
@@ -203,7 +212,6 @@ impl Config {
             io_threads: 1,
             databases: 16,
             hz: 10,
-            dynamic_hz: true,
             dir: PathBuf::new(),
             dbfilename: String::new(),
             save: Vec::new(),
@@ -224,9 +232,10 @@ impl Config {
             log_max_bytes: 0,
             log_segment_bytes: 0,
             maxmemory: MaxMemory::default(),
+            defrag: DefragSettings::default(),
             limits: quire_store::EncodingLimits::default(),
             lazyfree: LazyFree::default(),
-            list_compress_depth: 0,
+            ignored: IgnoredSettings::default(),
             hll_sparse_max_bytes: 0,
             scripts: ScriptLimits::default(),
             slowlog_slower_than_us: 0,

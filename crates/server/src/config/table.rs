@@ -8,6 +8,7 @@ use quire_store::{EncodingLimit, declared_limits};
 
 use super::Config;
 use super::acl;
+use super::defrag;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
 use super::maxmemory;
@@ -152,7 +153,7 @@ static OWN: &[Directive] = &[
         "How often per second expired keys, timeouts and save rules are looked at.",
         hz
     ),
-    flag!("dynamic-hz", "yes", "Accepted for compatibility; has no effect.", dynamic_hz),
+    flag!("dynamic-hz", "yes", "Accepted for compatibility; has no effect.", ignored.dynamic_hz),
     directive!(
         "dir",
         "./data",
@@ -364,7 +365,7 @@ static OWN: &[Directive] = &[
         0,
         MAX_INT,
         "Accepted for compatibility: the nodes of lists are never compressed.",
-        list_compress_depth
+        ignored.list_compress_depth
     ),
     memory!(
         "hll-sparse-max-bytes",
@@ -490,8 +491,15 @@ static LIMITS: LazyLock<Vec<Directive>> = LazyLock::new(|| {
 
 /// All directives.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {
-    let families =
-        [OWN, acl::DIRECTIVES, tls::DIRECTIVES, metrics::DIRECTIVES, maxmemory::DIRECTIVES, scripts::DIRECTIVES];
+    let families = [
+        OWN,
+        acl::DIRECTIVES,
+        tls::DIRECTIVES,
+        metrics::DIRECTIVES,
+        maxmemory::DIRECTIVES,
+        defrag::DIRECTIVES,
+        scripts::DIRECTIVES,
+    ];
     families.into_iter().flatten().chain(LIMITS.iter())
 }
 

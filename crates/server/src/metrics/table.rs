@@ -134,6 +134,8 @@ pub const FIELDS: &[FieldMetric] = &[
     row("quire_memory_max_bytes", GAUGE, "maxmemory", FieldValue::Number, "Bytes that the data may take (maxmemory); 0 means no limit."),
     row("quire_arena_committed_bytes", GAUGE, "arena_committed_bytes", FieldValue::Number, "Bytes from the arena's base to its end, free ones included."),
     row("quire_arena_free_bytes", GAUGE, "arena_free_bytes", FieldValue::Number, "Bytes of free runs of pages in the arena."),
+    row("quire_defrag_running_percent", GAUGE, "active_defrag_running", FieldValue::Number, "Percent of a processor that active defragmentation takes; 0 while it moves nothing."),
+    row("quire_defrag_moved", COUNTER, "active_defrag_hits", FieldValue::Number, "Objects that active defragmentation has moved."),
     row("quire_keyspace_hits", COUNTER, "keyspace_hits", FieldValue::Number, "Look-ups of keys that were there."),
     row("quire_keyspace_misses", COUNTER, "keyspace_misses", FieldValue::Number, "Look-ups of keys that were not there."),
     row("quire_keys_expired", COUNTER, "expired_keys", FieldValue::Number, "Keys that were removed because their time had come."),

@@ -13,6 +13,7 @@ use super::signals::Signals;
 use super::worker::Worker;
 use crate::blocked::WakeEvent;
 use crate::clients::Slot;
+use crate::defrag;
 use crate::log_control;
 use crate::metrics::gather;
 use crate::persistence;
@@ -233,6 +234,8 @@ impl Engine {
             self.tick(now);
         } else if self.wants_step() {
             self.step(now);
+        } else {
+            self.defragment();
         }
         if self.copy_got_on() {
             self.announce_copies();
@@ -309,7 +312,13 @@ impl Engine {
             return Duration::ZERO;
         }
         let now = self.worker.state.clock.command_start;
+        if defrag::is_due(&self.worker.state, now) {
+            return Duration::ZERO;
+        }
         let mut timeout = self.next_tick.saturating_duration_since(now);
+        if let Some(due) = self.worker.state.steps.defrag.due().filter(|_| !self.worker.state.steps.paused) {
+            timeout = timeout.min(due.saturating_duration_since(now));
+        }
         if let Some(pause) = self.worker.state.clients.pause {
             let ends = self.worker.state.clock.started + Duration::from_millis(pause.until_ms);
             timeout = timeout.min(ends.saturating_duration_since(now));

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use quire_store::{CopyStep, ExpireSummary};
 
 use super::engine::Engine;
+use super::worker::Worker;
 use crate::client::ClientClass;
 use crate::clients::Slot;
+use crate::defrag;
 use crate::eviction;
 use crate::invalidation;
 use crate::notifications;
@@ -44,6 +46,7 @@ impl Engine {
         let touched = self.worker.store.take_touched();
         state.mark_touched(&touched, 0);
         eviction::look(&mut self.worker.store, state);
+        defrag::look(&self.worker.store, state);
         self.steps_left = true;
         if self.wants_step() {
             self.step(now);
@@ -109,6 +112,14 @@ impl Engine {
         if state.config.latency_threshold_ms > 0 && took_ms >= state.config.latency_threshold_ms {
             let unix_s = state.unix_s();
             state.monitoring.latency.record("expire-cycle", unix_s, took_ms);
+        }
+    }
+
+    /// Moves some data together, if that is due: when nothing else is done in steps, so that a command waits for one of them.
+    pub(super) fn defragment(&mut self) {
+        let Worker { store, state, .. } = &mut self.worker;
+        if defrag::is_due(state, state.clock.command_start) {
+            defrag::slice(store, state);
         }
     }
 
