@@ -2,7 +2,7 @@
 //!
 //! From time to time it is looked how much memory is held but not used, and so what share of a processor moving may take. Until the next
 //! look it goes in slices between commands, so far apart that they take that share; a command waits for one slice at most. After a cycle
-//! that was not worth its time nothing is moved for a while.
+//! that was not worth its time nothing is moved for a while, unless much more is wasted then.
 //!
 //! Relies on the store to choose what moves (`defrag_step`), and to move nothing while a snapshot of its memory is open. Values stay what
 //! they are: neither the log nor clients hear of it.
@@ -39,9 +39,9 @@ pub fn look(store: &Store, server: &mut ServerState) {
         return;
     }
     let arena = store.arena().stats();
-    let percent =
-        if is_held(store, server) { 0 } else { settings.share_percent(arena.backed_bytes(), arena.allocated_bytes) };
-    server.steps.defrag.set_share(percent, now);
+    let (backed_bytes, allocated_bytes) = (arena.backed_bytes(), arena.allocated_bytes);
+    let percent = if is_held(store, server) { 0 } else { settings.share_percent(backed_bytes, allocated_bytes) };
+    server.steps.defrag.set_share(percent, backed_bytes.saturating_sub(allocated_bytes), now);
 }
 
 /// Whether a slice is due.
@@ -68,7 +68,7 @@ pub fn slice(store: &mut Store, server: &mut ServerState) {
             }
             Err(error) => {
                 tracing::error!(%error, "cannot move data against fragmentation");
-                server.steps.defrag.rest(now);
+                server.steps.defrag.note_failure(now);
                 break now;
             }
         }

@@ -7,6 +7,8 @@ use quire_store::DefragSummary;
 
 /// How long nothing is moved after a cycle that was not worth its time: what is wasted lies where it can't be moved, or is being used again.
 const REST: Duration = Duration::from_secs(10);
+/// When so large a part more is wasted than when that cycle began, its outcome says nothing any more.
+const GROWTH_PARTS: u64 = 8;
 /// A cycle was worth it if it moved an object, or gave a page back, for each so many entries and pages that it looked at.
 const WORTHWHILE_PARTS: u64 = 100;
 /// What slices may make up for when commands have held them up. A slice is late by more than a millisecond where the loop has slept, too.
@@ -28,6 +30,17 @@ pub struct DefragStats {
 struct CycleProgress {
     examined: u64,
     achieved: u64,
+    /// Bytes that were wasted when it began, as far as was known then.
+    wasted_bytes: u64,
+}
+
+/// Nothing is moved, whatever the fragmentation is.
+#[derive(Debug)]
+struct Rest {
+    /// At the latest until then.
+    until: Instant,
+    /// As long as no more is wasted.
+    most_wasted_bytes: u64,
 }
 
 /// What is known of active defragmentation.
@@ -41,9 +54,10 @@ pub struct DefragState {
     running_since: Option<Instant>,
     /// For how long it was before.
     ran_before: Duration,
-    /// Until when nothing is moved, whatever the fragmentation is.
-    rests_until: Option<Instant>,
+    rest: Option<Rest>,
     cycle: CycleProgress,
+    /// Bytes that were wasted when that was last looked at.
+    wasted_bytes: u64,
     /// What was done.
     pub stats: DefragStats,
 }
@@ -73,13 +87,19 @@ impl DefragState {
         self.running_since = self.running_since.map(|_| Instant::now());
     }
 
-    /// Begins, goes on or stops: so many percent of a processor are wanted now, 0 for none. A rest that was begun goes on.
-    pub fn set_share(&mut self, percent: u32, now: Instant) {
-        self.share_percent = if self.rests_until.is_some_and(|until| now < until) { 0 } else { percent };
+    /// Begins, goes on or stops: so many percent of a processor are wanted now, 0 for none, since so many bytes are wasted. A rest that was
+    /// begun goes on.
+    pub fn set_share(&mut self, percent: u32, wasted_bytes: u64, now: Instant) {
+        self.wasted_bytes = wasted_bytes;
+        let rests = self.rest.as_ref().is_some_and(|rest| now < rest.until && wasted_bytes <= rest.most_wasted_bytes);
+        self.share_percent = if rests { 0 } else { percent };
         if self.share_percent == 0 {
             self.stop(now);
         } else if self.due.is_none() {
-            (self.due, self.running_since, self.rests_until) = (Some(now), Some(now), None);
+            (self.due, self.running_since, self.rest) = (Some(now), Some(now), None);
+            if self.cycle.examined == 0 {
+                self.cycle.wasted_bytes = wasted_bytes;
+            }
         }
     }
 
@@ -94,13 +114,21 @@ impl DefragState {
     /// The setting is off: when it is on again nothing is waited for.
     pub fn switch_off(&mut self, now: Instant) {
         self.stop(now);
-        (self.rests_until, self.cycle) = (None, CycleProgress::default());
+        (self.rest, self.cycle) = (None, CycleProgress::default());
     }
 
-    /// Nothing is moved for a while.
-    pub fn rest(&mut self, now: Instant) {
+    /// Nothing is moved for a while, unless much more is wasted than `wasted_bytes`.
+    fn rest(&mut self, wasted_bytes: u64, now: Instant) {
         self.stop(now);
-        self.rests_until = Some(now + REST);
+        self.rest = Some(Rest {
+            until: now + REST,
+            most_wasted_bytes: wasted_bytes.saturating_add(wasted_bytes / GROWTH_PARTS),
+        });
+    }
+
+    /// A step has failed: nothing is moved for a while.
+    pub fn note_failure(&mut self, now: Instant) {
+        self.rest(u64::MAX, now);
     }
 
     /// Notes what a step did; false if none is to follow at once.
@@ -112,9 +140,10 @@ impl DefragState {
         self.cycle.examined += step.examined as u64;
         self.cycle.achieved += moved + released_pages;
         if step.is_cycle_done {
-            let cycle = std::mem::take(&mut self.cycle);
+            let next = CycleProgress { wasted_bytes: self.wasted_bytes, ..CycleProgress::default() };
+            let cycle = std::mem::replace(&mut self.cycle, next);
             if cycle.achieved == 0 || cycle.achieved * WORTHWHILE_PARTS < cycle.examined {
-                self.rest(now);
+                self.rest(cycle.wasted_bytes, now);
                 return false;
             }
         } else if step.examined == 0 {
@@ -138,6 +167,7 @@ impl DefragState {
 mod tests {
     use super::*;
 
+    const WASTED: u64 = 1 << 30;
     const MS: Duration = Duration::from_millis(1);
 
     fn step(examined: usize, moved: usize, is_cycle_done: bool) -> DefragSummary {
@@ -148,7 +178,7 @@ mod tests {
     fn slices_take_their_share_of_the_time() {
         for (percent, expected_ms) in [(1, 10), (25, 250), (75, 750)] {
             let (mut state, begin) = (DefragState::default(), Instant::now());
-            state.set_share(percent, begin);
+            state.set_share(percent, WASTED, begin);
             let (mut now, mut spent) = (begin, Duration::ZERO);
             while now < begin + 1000 * MS {
                 if state.due().is_some_and(|due| due <= now) {
@@ -168,7 +198,7 @@ mod tests {
     #[test]
     fn what_commands_held_up_for_long_is_not_made_up_for() {
         let (mut state, begin) = (DefragState::default(), Instant::now());
-        state.set_share(50, begin);
+        state.set_share(50, WASTED, begin);
         let late = begin + 1000 * MS;
         state.note_slice(MS, late);
         assert_eq!(state.due(), Some(late - LONGEST_DEBT + 2 * MS));
@@ -177,14 +207,22 @@ mod tests {
     #[test]
     fn a_cycle_that_was_not_worth_it_is_followed_by_a_rest() {
         let (mut state, begin) = (DefragState::default(), Instant::now());
-        state.set_share(25, begin);
+        state.set_share(25, WASTED, begin);
         assert!(state.note_step(step(10_000, 0, false), begin));
         assert!(!state.note_step(step(0, 0, true), begin + MS));
         assert_eq!((state.share_percent(), state.due()), (0, None));
-        state.set_share(25, begin + MS + REST - MS);
+        state.set_share(25, WASTED, begin + MS + REST - MS);
         assert_eq!((state.share_percent(), state.due()), (0, None));
-        state.set_share(25, begin + MS + REST);
+        state.set_share(25, WASTED, begin + MS + REST);
         assert!(state.share_percent() == 25 && state.due().is_some());
+        // Much more is wasted than when the cycle began: a rest ends, and a bit more changes nothing.
+        let wasted_bytes = WASTED + WASTED / GROWTH_PARTS;
+        state.set_share(25, wasted_bytes, begin + MS);
+        assert!(!state.note_step(step(1000, 9, true), begin + MS));
+        state.set_share(25, wasted_bytes, begin + MS);
+        assert_eq!(state.due(), None);
+        state.set_share(25, wasted_bytes + 1, begin + MS);
+        assert!(state.due().is_some());
         // As is one that hardly moved anything, but not one that gave pages back, and what was done before counts no more.
         assert!(state.note_step(step(100, 1, true), begin));
         assert!(state.note_step(DefragSummary { released_pages: 1, ..step(100, 0, true) }, begin));
@@ -192,19 +230,19 @@ mod tests {
         assert!(state.due().is_none());
         // Switched off and on again it begins at once.
         state.switch_off(begin);
-        state.set_share(25, begin);
+        state.set_share(25, WASTED, begin);
         assert!(state.due().is_some());
     }
 
     #[test]
     fn a_store_that_can_not_move_is_not_asked_again_at_once_and_does_not_rest() {
         let (mut state, begin) = (DefragState::default(), Instant::now());
-        state.set_share(25, begin);
+        state.set_share(25, WASTED, begin);
         assert!(!state.note_step(DefragSummary::default(), begin + 5 * MS));
         assert_eq!((state.due(), state.running(begin + 7 * MS)), (None, (Duration::ZERO, 5 * MS)));
         state.note_slice(MS, begin + 5 * MS);
         assert_eq!(state.due(), None);
-        state.set_share(25, begin + 10 * MS);
+        state.set_share(25, WASTED, begin + 10 * MS);
         assert_eq!((state.due(), state.running(begin + 12 * MS)), (Some(begin + 10 * MS), (2 * MS, 7 * MS)));
     }
 
