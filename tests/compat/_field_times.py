@@ -248,7 +248,7 @@ def files_go_both_ways(options):
 
 
 def fields_expire_on_both(options):
-    """Hashes whose fields expire within a second or two: what is left is the same, and so are the events that tell of it, but for their number."""
+    """Hashes whose fields expire within a second: what is left is the same."""
     with harness.scratch() as directory, Peer(options.peer, directory) as peer, harness.Quire(options.quire, directory) as quire:
         sides = [quire.ready(), harness.Raw(peer.port)]
         random_ = random.Random(options.seed + 2)
