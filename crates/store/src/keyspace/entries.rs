@@ -457,23 +457,8 @@ fn index_expiry(
     old: Option<Handle>,
     new: Option<Handle>,
 ) -> Result<()> {
-    if old == new {
-        return Ok(());
-    }
     let Keyspace { heap, dbs, .. } = keyspace;
-    let table = &mut dbs[index].expires;
-    match (old, new) {
-        (Some(old), Some(new)) => {
-            if !table.replace(&mut heap.arena, hash, old, new)? {
-                return Err(StoreError::damaged("an expiring entry is not in the index"));
-            }
-            return Ok(());
-        }
-        (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop)?,
-        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, Hash::without_tag(hash), new))?,
-        (None, None) => {}
-    }
-    keyspace.sync_db(index)
+    if dbs[index].expires.reindex(heap, hash, old, new)? { keyspace.sync_db(index) } else { Ok(()) }
 }
 
 /// Refuses a string that is longer than any may be.

@@ -8,13 +8,13 @@ use quire_arena::{Arena, Handle};
 use zerocopy::IntoBytes;
 
 use crate::encoding::Encoding;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::heap::External;
 use crate::keyspace::Keyspace;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::root::{self, DATABASES};
+use crate::table::TableHead;
 use crate::table::reclaim::{self, Items};
-use crate::table::{Hash, TableHead};
 
 /// A table of so many buckets is freed at once.
 const FEW_BUCKETS: u32 = 64;
@@ -76,19 +76,13 @@ pub(super) fn index(
     }
     let Keyspace { heap, searches, .. } = keyspace;
     let subkeys = &mut searches.subkeys;
-    let table = &mut subkeys.tables[index];
-    let done = match (old, new) {
-        (Some(old), Some(new)) => match table.replace(&mut heap.arena, hash, old, new)? {
-            true => return Ok(()),
-            false => return Err(StoreError::damaged("a value with expiring subkeys is not in the index")),
-        },
-        (Some(old), None) => table.remove(&mut heap.arena, hash, old).map(drop),
-        (None, Some(new)) => heap.with_room(|arena| table.insert(arena, Hash::without_tag(hash), new)),
-        (None, None) => Ok(()),
-    };
+    let done = subkeys.tables[index].reindex(heap, hash, old, new);
+    if matches!(done, Ok(false)) {
+        return Ok(());
+    }
     subkeys.sync(&mut heap.arena, index)?;
     let released = if new.is_none() || done.is_err() { release(keyspace) } else { Ok(()) };
-    done.and(released)
+    done.map(drop).and(released)
 }
 
 /// Makes the tables, all empty.

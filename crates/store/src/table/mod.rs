@@ -9,6 +9,7 @@ pub(crate) mod bucket;
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod defrag;
+mod index;
 pub(crate) mod reclaim;
 mod resize;
 pub(crate) mod sample;
