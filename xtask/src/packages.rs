@@ -43,6 +43,8 @@ const NEEDED: &[(&str, Proof)] = &[
     ("sqlite3", Proof::Program("sqlite3")),
     ("nginx", Proof::Program("nginx")),
     ("pkg-config", Proof::Program("pkg-config")),
+    // Lays out the page of results: tests/docs/report.py.
+    ("chromium", Proof::Program("chromium")),
 ];
 
 /// Makes sure that everything is there; installs it when this is root on Debian.
