@@ -1,7 +1,7 @@
 """The page of results in a browser: as wide as the screen, on a phone too, with no name over another and no request to the network.
 
-Relies on headless Chromium (Debian's chromium) to lay the page out; without it these tests are skipped, and the tests of the page's text in
-crates/bench/src/page are all there is. Nothing is compared by pixels.
+Relies on headless Chromium (Debian's chromium, which `cargo xtask test` installs) to lay the page out; without it these tests are skipped, and the tests
+of the page's text in crates/bench/src/page are all there is. Nothing is compared by pixels.
 """
 
 import json
