@@ -1,7 +1,8 @@
 //! A server that does nothing: it counts the requests that come and sends the same reply to each. What the client, the kernel's
-//! sockets and one thread reach by themselves bounds every server's requests a second.
+//! sockets and one thread reach by themselves bounds every server's requests a second. As redis-server, it reads from all clients
+//! that are ready before it replies to any: so its first reply wakes the client's process, and the others find it awake.
 //!
-//! Relies on requests in RESP, in which no word holds an asterisk: so each request begins with the only one that it has.
+//! Relies on requests in RESP that hold the same number of asterisks: one that begins the request, and those in its words.
 
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
@@ -29,15 +30,24 @@ impl NullServer {
     /// # Errors
     /// When there is no port or no thread.
     pub fn start(reply: &[u8]) -> anyhow::Result<Self> {
+        Self::answering(&[], reply)
+    }
+
+    /// Starts a server that answers each request of these words with `reply`.
+    ///
+    /// # Errors
+    /// When there is no port or no thread.
+    pub fn answering(words: &[&str], reply: &[u8]) -> anyhow::Result<Self> {
+        let asterisks = 1 + words.iter().map(|word| word.matches('*').count()).sum::<usize>();
+        let answer = Answer { asterisks, reply: reply.to_owned() };
         let listening = "listening, to see what a server that does nothing reaches";
         let mut listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0).into()).context(listening)?;
         let port = listener.local_addr().context(listening)?.port();
         let poll = Poll::new().context(listening)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE).context(listening)?;
         let waker = Waker::new(poll.registry(), STOP).context(listening)?;
-        let reply = reply.to_owned();
         let thread = std::thread::Builder::new().name("null-server".into());
-        let thread = thread.spawn(move || serve(poll, &listener, &reply)).context(listening)?;
+        let thread = thread.spawn(move || serve(poll, &listener, &answer)).context(listening)?;
         Ok(Self { port, waker, thread: Some(thread) })
     }
 
@@ -58,10 +68,19 @@ impl Drop for NullServer {
     }
 }
 
+/// What a request gets.
+#[derive(Debug)]
+struct Answer {
+    /// In each request.
+    asterisks: usize,
+    reply: Vec<u8>,
+}
+
 /// Serves until it is told to stop, or the system can't tell of events any more.
-fn serve(mut poll: Poll, listener: &TcpListener, reply: &[u8]) {
+fn serve(mut poll: Poll, listener: &TcpListener, answer: &Answer) {
     let (mut events, mut input) = (Events::with_capacity(128), vec![0; INPUT_BYTES]);
     let mut connections: Vec<Option<NullConnection>> = Vec::new();
+    let mut ready = Vec::new();
     loop {
         match poll.poll(&mut events, None) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return,
@@ -71,16 +90,30 @@ fn serve(mut poll: Poll, listener: &TcpListener, reply: &[u8]) {
             match event.token() {
                 STOP => return,
                 LISTENER => accept(&poll, listener, &mut connections),
-                Token(index) => {
-                    let Some(connection) = connections.get_mut(index) else { continue };
-                    // A client that has gone, or can't be answered, has its connection closed.
-                    if connection.as_mut().is_some_and(|open| !open.answer(&mut input, reply).unwrap_or(false)) {
-                        *connection = None;
-                    }
-                }
+                Token(index) => ready.push(index),
             }
         }
+        while !ready.is_empty() {
+            ready.retain(|&index| {
+                with(&mut connections, index, |connection| connection.read(&mut input, answer)) == Some(true)
+            });
+            ready.retain(|&index| with(&mut connections, index, NullConnection::flush) == Some(true));
+        }
     }
+}
+
+/// Does something with a connection. One whose client has gone, or can't be answered, is closed.
+fn with<T>(
+    connections: &mut [Option<NullConnection>],
+    index: usize,
+    work: impl FnOnce(&mut NullConnection) -> io::Result<T>,
+) -> Option<T> {
+    let slot = connections.get_mut(index)?;
+    let result = work(slot.as_mut()?);
+    if result.is_err() {
+        *slot = None;
+    }
+    result.ok()
 }
 
 fn accept(poll: &Poll, listener: &TcpListener, connections: &mut Vec<Option<NullConnection>>) {
@@ -89,7 +122,7 @@ fn accept(poll: &Poll, listener: &TcpListener, connections: &mut Vec<Option<Null
         let _ = stream.set_nodelay(true);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let is_registered = poll.registry().register(&mut stream, Token(index), interest).is_ok();
-        let connection = is_registered.then(|| NullConnection { stream, output: Vec::new() });
+        let connection = is_registered.then(|| NullConnection { stream, output: Vec::new(), asterisks: 0 });
         match connections.get_mut(index) {
             Some(free) => *free = connection,
             None => connections.push(connection),
@@ -102,29 +135,31 @@ struct NullConnection {
     stream: TcpStream,
     /// What the client has not taken yet.
     output: Vec<u8>,
+    /// Of a request that has not come to its end.
+    asterisks: usize,
 }
 
 impl NullConnection {
-    /// Answers what has come; `false` if the client has gone.
-    fn answer(&mut self, input: &mut [u8], reply: &[u8]) -> io::Result<bool> {
-        // No more is read than the client takes replies for.
-        while self.flush()? {
-            let len = match self.stream.read(input) {
-                Ok(0) => return Ok(false),
-                Ok(len) => len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+    /// Takes what has come; `false` if there was nothing. No more is read than the client takes replies for.
+    fn read(&mut self, input: &mut [u8], answer: &Answer) -> io::Result<bool> {
+        if !self.flush()? {
+            return Ok(false);
+        }
+        loop {
+            match self.stream.read(input) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => {
+                    self.asterisks += input[..len].iter().filter(|&&byte| byte == b'*').count();
+                    let requests = self.asterisks / answer.asterisks;
+                    self.asterisks %= answer.asterisks;
+                    (0..requests).for_each(|_| self.output.extend_from_slice(&answer.reply));
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
-            };
-            let requests = input[..len].iter().filter(|&&byte| byte == b'*').count();
-            (0..requests).for_each(|_| self.output.extend_from_slice(reply));
-            if len < input.len() {
-                // There was no more; the next event tells of what comes.
-                self.flush()?;
-                return Ok(true);
             }
         }
-        Ok(true)
     }
 
     /// Whether all has been sent.
@@ -163,6 +198,19 @@ mod tests {
         }
         drop(clients.pop());
         assert_eq!(clients[0].line("GET key").unwrap(), Value::Bulk(Some(b"abc".to_vec())));
+    }
+
+    #[test]
+    fn a_word_with_an_asterisk_begins_no_request() {
+        let words = ["XADD", "stream", "MAXLEN", "~", "100000", "*", "field", "value"];
+        let server = NullServer::answering(&words, b":7\r\n").unwrap();
+        let mut client = Connection::open(server.port()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(client.line(&words.join(" ")).unwrap(), Value::Int(7));
+        }
+        client.send(b"*2\r\n$4\r\nPING\r\n$1\r\n").unwrap();
+        client.send(b"*\r\n").unwrap();
+        assert_eq!(client.reply().unwrap(), Value::Int(7));
     }
 
     #[test]

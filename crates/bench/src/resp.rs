@@ -21,6 +21,23 @@ pub enum Value {
     Array(Vec<Value>),
 }
 
+impl Value {
+    /// The bytes of the reply, as a server sends them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Simple(text) => format!("+{text}\r\n").into_bytes(),
+            Self::Error(text) => format!("-{text}\r\n").into_bytes(),
+            Self::Int(number) => format!(":{number}\r\n").into_bytes(),
+            Self::Bulk(None) => b"$-1\r\n".to_vec(),
+            Self::Bulk(Some(bytes)) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
+            Self::Array(parts) => {
+                let head = format!("*{}\r\n", parts.len()).into_bytes();
+                parts.iter().fold(head, |bytes, part| [bytes, part.to_bytes()].concat())
+            }
+        }
+    }
+}
+
 /// One connection to a server on this machine.
 #[derive(Debug)]
 pub struct Connection {
@@ -226,10 +243,14 @@ mod tests {
 
     #[test]
     fn replies_that_arrive_byte_by_byte_are_parsed() {
-        let mut connection = served(b"*3\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n-ERR no\r\n");
+        let sent = b"*3\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n-ERR no\r\n";
+        let mut connection = served(sent);
         let expected = vec![Value::Int(-7), Value::Bulk(Some(b"a\r\n".to_vec())), Value::Bulk(None)];
-        assert_eq!(connection.reply().unwrap(), Value::Array(expected));
-        assert_eq!(connection.reply().unwrap(), Value::Error("ERR no".into()));
+        let array = connection.reply().unwrap();
+        assert_eq!(array, Value::Array(expected));
+        let error = connection.reply().unwrap();
+        assert_eq!(error, Value::Error("ERR no".into()));
+        assert_eq!([array.to_bytes(), error.to_bytes()].concat(), sent);
         assert_eq!(connection.reply().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 

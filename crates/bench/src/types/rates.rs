@@ -19,6 +19,9 @@ const PIPELINED: u64 = 6;
 const KEYS: u64 = 100_000;
 const SCRIPT: &str = "return redis.call('INCR',KEYS[1])";
 
+/// What the tool, the sockets and one thread reach by themselves with the same requests and replies.
+const BOUND: &str = "a server that does nothing";
+
 /// A load: the words of its requests, and what the keyspace has before.
 struct Load {
     name: &'static str,
@@ -94,8 +97,8 @@ pub fn figures(found: &RateResults, report: &mut Report) {
         if name == "mean" { mean.value } else { worst.value }
     };
     let [mean, worst] = summary("types_p16", BetterDirection::Higher, &ratios(&found.pipelined));
-    report.results.push(mean.goal(1.5).bound("a server that does nothing", bound("mean")));
-    report.results.push(worst.goal(1.0).bound("a server that does nothing", bound("worst")));
+    report.results.push(mean.goal(1.5).bound(BOUND, bound("mean")));
+    report.results.push(worst.goal(1.0).bound(BOUND, bound("worst")));
     report.info.extend(summary("types_p1", BetterDirection::Higher, &ratios(&found.alone)));
     report.info.extend(found.pipelined.iter().chain(&found.alone).cloned());
 }
@@ -107,7 +110,7 @@ fn compare(
     pipeline: u32,
 ) -> anyhow::Result<Figure> {
     let requests = if setup.quick { FEW_REQUESTS } else { REQUESTS } * if pipeline > 1 { PIPELINED } else { 1 };
-    check_reply(candidates, load)?;
+    let reply = checked_reply(candidates, load)?;
     let what = format!("{} at pipeline {pipeline}", load.name);
     let rate = |port: u16| {
         redis_benchmark::requests_per_s(BenchmarkRun {
@@ -129,12 +132,12 @@ fn compare(
         setup.settle();
         rate(port)
     })?;
-    let null_server = NullServer::start(b"+OK\r\n")?;
+    let null_server = NullServer::answering(load.words, &reply.to_bytes())?;
     let null_rates = (0..setup.rounds).map(|_| rate(null_server.port())).collect::<anyhow::Result<Vec<f64>>>()?;
     let peer = of_peer(
         &figure.peer.iter().filter_map(|(name, rate)| Some((name.clone(), rate.as_f64()?))).collect::<Vec<_>>(),
     );
-    Ok(figure.bound("a server that does nothing", Spread::or_nan(&null_rates).median / peer))
+    Ok(figure.bound(BOUND, Spread::or_nan(&null_rates).median / peer))
 }
 
 /// Empties the keyspace and makes what the load needs.
@@ -153,14 +156,15 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// What the tool does not look at: every server answers the load, and with the same kind of reply.
-fn check_reply(candidates: &mut [Candidate], load: &Load) -> anyhow::Result<()> {
+/// What the tool does not look at: every server answers the load. The reply of the last one.
+fn checked_reply(candidates: &mut [Candidate], load: &Load) -> anyhow::Result<Value> {
     let words: Vec<String> = load.words.iter().map(|word| word.replace(RANDOM, "000000000006")).collect();
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut last = Value::Bulk(None);
     for candidate in candidates {
         prepare(&mut candidate.control, load.before, 100)?;
-        let reply = candidate.control.call(&words)?;
-        ensure!(!matches!(reply, Value::Error(_)), "{} answers {} with {reply:?}", candidate.server.name(), load.name);
+        last = candidate.control.call(&words)?;
+        ensure!(!matches!(last, Value::Error(_)), "{} answers {} with {last:?}", candidate.server.name(), load.name);
     }
-    Ok(())
+    Ok(last)
 }
