@@ -8,13 +8,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use super::candidates::{Candidate, ForkersScale};
 use crate::load::closed_loop::micros;
 use crate::load::open_loop::{self, LatencySample, OpenLoop};
 use crate::memory;
-use crate::process::background_save;
+use crate::process::{background_save, processor_s};
 use crate::requests::{self, Values};
 use crate::resp::Connection;
 use quire_rng::SplitMix64;
@@ -160,18 +160,6 @@ fn save_several(
     Ok((trial, spans))
 }
 
-/// Processor time that the threads of process `pid` have used, without its children, in seconds.
-fn processor_s(pid: u32) -> anyhow::Result<f64> {
-    /// Ticks a second in `/proc`, on every Linux.
-    const TICKS_PER_S: f64 = 100.0;
-    let text =
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).context("asking for the server's processor time")?;
-    // The name, in parentheses, may hold anything; user and system time are the 12th and 13th words after it.
-    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-    let ticks: f64 = after.split_ascii_whitespace().skip(11).take(2).filter_map(|word| word.parse::<f64>().ok()).sum();
-    Ok(ticks / TICKS_PER_S)
-}
-
 /// Overwrites keys that are drawn by `load` until `stop`.
 fn update(
     port: u16,
@@ -207,15 +195,6 @@ fn update(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn our_own_processor_time_grows() {
-        let before = processor_s(std::process::id()).unwrap();
-        let began = Instant::now();
-        while processor_s(std::process::id()).unwrap() == before {
-            assert!(began.elapsed() < Duration::from_secs(30));
-        }
-    }
 
     #[test]
     fn latencies_count_where_a_save_ran() {
