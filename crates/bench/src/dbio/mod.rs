@@ -19,6 +19,7 @@ mod peer_stores;
 mod results;
 mod scale;
 mod schedule;
+mod slow_disk;
 mod sqlite_spec;
 mod store_file;
 mod tpcc;
@@ -26,6 +27,8 @@ mod tpcc_schedule;
 mod trial;
 mod trial_spec;
 mod values;
+
+use anyhow::ensure;
 
 use crate::chart::Chart;
 use crate::experiment::{BinaryArgs, CommonArgs, Experiment, wants};
@@ -36,6 +39,7 @@ use candidate::TierCodec;
 use results::TrialResults;
 use scale::DbioScale;
 use schedule::Schedule;
+use slow_disk::SlowDisk;
 use values::ValueKind;
 
 pub use trial::serve;
@@ -86,6 +90,10 @@ pub struct DbioArgs {
     /// every record is read once where the data is half of the memory or less
     #[arg(long, value_name = "FACTOR")]
     warm_operations: Option<f64>,
+    /// Reads and writes a second that the disk does while loads are measured: the stores lie on a loop device, which the kernel slows down
+    /// (root, cgroup v1). Not with the part sqlite [default: what the disk can do]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
+    disk_iops: Option<u64>,
     #[command(flatten)]
     binary: BinaryArgs,
 }
@@ -102,15 +110,27 @@ impl Experiment for DbioArgs {
     }
 
     fn run(&self) -> anyhow::Result<TrialResults> {
+        ensure!(
+            self.disk_iops.is_none() || !wants(&self.parts, "sqlite"),
+            "--disk-iops is not for TPC-C on SQLite: add --parts pool,peers"
+        );
         let scale = DbioScale::new(self);
         let runner = TrialRunner::new(self.binary.path()?)?;
         let dir = self.common.make_dir()?;
-        let mut schedule =
-            Schedule { scale: &scale, runner: &runner, progress: Progress::begin(), results: TrialResults::default() };
+        let mut schedule = Schedule {
+            scale: &scale,
+            runner: &runner,
+            throttle: None,
+            progress: Progress::begin(),
+            results: TrialResults::default(),
+        };
         let has = |part| wants(&self.parts, part);
         if has("pool") || has("peers") {
+            let slow_disk = self.disk_iops.map(|iops| SlowDisk::new(dir.path(), &scale, iops)).transpose()?;
+            let stores = slow_disk.as_ref().map_or(dir.path(), |disk| disk.point());
+            schedule.throttle = slow_disk.as_ref().map(SlowDisk::throttle).transpose()?;
             for &data in &scale.data {
-                schedule.data(dir.path(), data, (has("pool"), has("peers")))?;
+                schedule.data(stores, data, (has("pool"), has("peers")))?;
             }
         }
         if has("sqlite") {

@@ -243,6 +243,7 @@ mod tests {
                 clients: vec![2],
                 run_ms: 20,
                 seed: 5,
+                throttle: None,
                 work: TrialWork::Store(spec),
             };
             let phases = spec.carry_out()?;

@@ -48,6 +48,8 @@ pub struct DbioScale {
     pub run_ms: u64,
     /// Operations that fill the caches, for each record.
     pub warm_ops_per_record: f64,
+    /// Reads and writes a second of the disk, if it is slowed down.
+    pub disk_iops: Option<u64>,
     /// Rounds of everything.
     pub rounds: usize,
 }
@@ -85,6 +87,7 @@ impl DbioScale {
             compression: args.compression,
             run_ms: ms(args.seconds, 4, 150),
             warm_ops_per_record: args.warm_operations.unwrap_or(if quick { 1.0 } else { 2.0 }).max(0.0),
+            disk_iops: args.disk_iops,
             rounds: args.common.rounds(2, 1),
         }
     }
@@ -204,6 +207,7 @@ impl DbioScale {
         add("warm_operations_per_record", json!(self.warm_ops_per_record));
         add("small_data_is_read_before", json!(self.small_data().is_some()));
         add("small_data_read_most_s", json!(full_read::MOST_TIME.as_secs()));
+        add("disk_iops", json!(self.disk_iops));
         add("rounds", json!(self.rounds));
         facts
     }

@@ -13,6 +13,7 @@ use super::candidate::{Candidate, StoreSpec};
 use super::peer_stores::PeerStore;
 use super::results::{BoundResult, ResultCell, TrialResult, TrialResults};
 use super::scale::DbioScale;
+use super::slow_disk::ThrottleSpec;
 use super::store_file::fill;
 use super::trial_spec::{TrialSpec, TrialWork};
 use super::{CHILD, full_read};
@@ -33,6 +34,8 @@ pub struct Schedule<'a> {
     pub scale: &'a DbioScale,
     /// Starts trials.
     pub runner: &'a TrialRunner,
+    /// How slow the disk is while loads are measured.
+    pub throttle: Option<ThrottleSpec>,
     /// Says what is done.
     pub progress: Progress,
     /// What came of it.
@@ -63,6 +66,7 @@ impl Schedule<'_> {
                 clients: self.scale.clients.clone(),
                 run_ms: self.scale.run_ms,
                 seed: Self::seed_of(round),
+                throttle: self.throttle.clone(),
                 work: TrialWork::Disk,
             };
             let rounds = self.scale.rounds;

@@ -96,6 +96,7 @@ impl Schedule<'_> {
             clients: self.scale.tpcc_clients.clone(),
             run_ms: self.scale.run_ms,
             seed: Self::seed_of(round),
+            throttle: None,
             work: TrialWork::Sqlite(spec),
         };
         let outcome = self.run_in(&trial, &environment);

@@ -13,6 +13,7 @@ use quire_rng::{SplitMix64, mix};
 use quire_sys::buffer::Buffer;
 
 use super::candidate::{Candidate, OpenStore, StoreSpec, StoreWorkload, open_pages};
+use super::slow_disk::ThrottleSpec;
 use super::trial_spec::{TrialSpec, TrialWork};
 use super::{counters, full_read, peer_stores, tpcc};
 use crate::fastmap::kv::store::KvStore;
@@ -21,6 +22,7 @@ use crate::fastmap::kv::ycsb::{self, Ycsb, YcsbWorkload};
 use crate::fastmap::pages::Counters;
 use crate::fastmap::phase_stats::{PhaseStats, PhaseTimer, histogram};
 use crate::fastmap::testbed::{PAGE_BYTES, Testbed};
+use crate::wcache::testbed::device_throttle::DeviceThrottle;
 
 /// The loads that are measured, in their order.
 pub const LOADS: [YcsbWorkload; 2] = [YcsbWorkload::B, YcsbWorkload::A];
@@ -58,9 +60,15 @@ impl TrialSpec {
         }
     }
 
+    /// The disk is slowed down until this is dropped, if it is to be.
+    fn slowed(&self) -> anyhow::Result<Option<DeviceThrottle>> {
+        self.throttle.as_ref().map(ThrottleSpec::set).transpose()
+    }
+
     /// Random direct reads of single pages, each client one at a time: what no way to pages that are not in memory can exceed.
     fn disk_reads(&self, clients: usize) -> anyhow::Result<PhaseStats> {
         let file = self.testbed.open_direct()?;
+        let _slowed = self.slowed()?;
         let done = AtomicBool::new(false);
         let timer = PhaseTimer::begin(&self.testbed, Counters::new());
         let ops = std::thread::scope(|scope| {
@@ -117,7 +125,9 @@ impl StoreWorkload for Loads<'_> {
             ycsb::run_operations(open.store, &warm, &values, load, warm_ops)?;
             for &clients in &spec.clients {
                 let ycsb = ycsb(number, clients);
+                let slowed = spec.slowed()?;
                 let mut stats = ycsb::run_on_filled(open.store, &ycsb, &values, load, (&spec.testbed, open.counters))?;
+                drop(slowed);
                 stats.name = phase_name(load, clients);
                 stats.counters.extend((open.gauges)());
                 stats.counters.extend(read_before.map(|share| (counters::READ_BEFORE.to_owned(), share)));
@@ -195,6 +205,7 @@ mod tests {
             clients: vec![1, 3],
             run_ms: 20,
             seed: 5,
+            throttle: None,
             work: TrialWork::Store(store),
         };
         let line = serde_json::to_string(&spec).unwrap();
@@ -253,7 +264,15 @@ mod tests {
         let dir = tempfile::tempdir_in(".").unwrap();
         let testbed = Testbed::stamped_file(&dir.path().join("data"), 64).unwrap();
         let work = TrialWork::Disk;
-        let spec = TrialSpec { testbed, limit_bytes: LIMIT_BYTES, clients: vec![1, 4], run_ms: 5, seed: 5, work };
+        let spec = TrialSpec {
+            testbed,
+            limit_bytes: LIMIT_BYTES,
+            clients: vec![1, 4],
+            run_ms: 5,
+            seed: 5,
+            throttle: None,
+            work,
+        };
         let phases = spec.carry_out().unwrap();
         let names: Vec<&str> = phases.iter().map(|stats| stats.name.as_str()).collect();
         assert_eq!(names, ["disk_reads_c1", "disk_reads_c4"]);

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::candidate::StoreSpec;
+use super::slow_disk::ThrottleSpec;
 use super::sqlite_spec::SqliteSpec;
 use crate::fastmap::testbed::Testbed;
 
@@ -21,6 +22,8 @@ pub struct TrialSpec {
     pub run_ms: u64,
     /// Seed of everything that is drawn.
     pub seed: u64,
+    /// How slow the disk is while loads are measured.
+    pub throttle: Option<ThrottleSpec>,
     /// What is done.
     pub work: TrialWork,
 }

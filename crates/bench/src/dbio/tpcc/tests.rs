@@ -98,6 +98,7 @@ fn a_trial_counts_new_orders_and_leaves_the_database_consistent() {
         clients: vec![1, 3],
         run_ms: 30,
         seed: 7,
+        throttle: None,
         work: TrialWork::Sqlite(spec),
     };
     let line = serde_json::to_string(&trial).unwrap();

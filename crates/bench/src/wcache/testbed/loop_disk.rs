@@ -54,7 +54,10 @@ impl LoopDisk {
     }
 
     /// The device's number, `major:minor`.
-    fn number(&self) -> anyhow::Result<String> {
+    ///
+    /// # Errors
+    /// The system does not tell it.
+    pub fn number(&self) -> anyhow::Result<String> {
         let device = self.device.as_ref().and_then(|device| device.file_name()).context("the disk has no device")?;
         let path = Path::new("/sys/block").join(device).join("dev");
         let number = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
