@@ -19,6 +19,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::keyspace::defrag::DefragSummary;
 use crate::keyspace::{Keyspace, random_u64, root};
 use crate::limits::EncodingLimits;
 use crate::value::VALUES;
@@ -134,6 +135,15 @@ impl Store {
             log_position,
             restored_epoch: 0,
         })
+    }
+
+    /// As [`Keyspace::defrag_step`], but nothing is moved if the data [is damaged](Store::is_damaged): a handle in it may lead to what
+    /// belongs to another object, and a move would free that.
+    ///
+    /// # Errors
+    /// As [`Keyspace::defrag_step`].
+    pub fn defrag_step(&mut self, budget: usize) -> Result<DefragSummary> {
+        if self.is_damaged() { Ok(DefragSummary::default()) } else { self.keyspace.defrag_step(budget) }
     }
 
     /// A number that this dataset and its images have, and no other.
