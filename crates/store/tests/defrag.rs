@@ -102,6 +102,31 @@ fn nothing_moves_under_a_snapshot_or_a_copy() {
 }
 
 #[test]
+fn a_value_that_goes_while_its_items_move_is_left_alone() {
+    let mut store = Store::create(config()).unwrap();
+    let field = |number: u32| format!("field:{number}").into_bytes();
+    for number in 0..20_000 {
+        hash::set(&mut store, DB, b"hash", &field(number), b"value").unwrap();
+    }
+    for number in (0..20_000).filter(|number| number % 4 != 0) {
+        hash::del(&mut store, DB, b"hash", &field(number)).unwrap();
+    }
+    let mut moved = 0;
+    while moved < 500 {
+        moved += store.defrag_step(1).unwrap().moved;
+    }
+    assert!(store.remove(DB, b"hash").unwrap());
+    while store.reclaim_step(1000).unwrap() > 0 {}
+    // The place of its entry stays free, with what was in it; that of its items is taken.
+    for number in 0..10_000 {
+        string::set(&mut store, DB, &field(number), &[number as u8; 1000], ExpiryChange::Clear).unwrap();
+    }
+    let (digest, objects) = (store.digest().unwrap(), store.arena().stats().objects);
+    defrag(&mut store);
+    assert_eq!((store.digest().unwrap(), store.arena().stats().objects), (digest, objects));
+}
+
+#[test]
 fn nothing_moves_while_memory_is_that_of_an_image() {
     let dir = tempfile::tempdir().unwrap();
     let place = ImageLocation::new(dir.path(), FILE);
