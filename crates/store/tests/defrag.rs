@@ -12,7 +12,7 @@ use quire_store::{
 
 use crate::common::defrag::{DB, NOW_MS, defrag, key_of, thinned, value_of};
 use crate::common::saves::{FILE, MODES};
-use crate::common::{config, image_of, open};
+use crate::common::{Image, config, image_of, open};
 
 fn holds(store: &mut Store, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> bool {
     store.len(DB) == model.len() as u64
@@ -216,6 +216,58 @@ fn items_of_large_values_move_too() {
     for number in (0..40_000).filter(|&number| stays(number)) {
         let value = value_of(number % 3, number);
         assert_eq!(hash::get(&mut store, DB, b"hash", &field(number)).unwrap(), Some(&value[..]));
+    }
+}
+
+/// Changes the hash in the first bytes of the objects that have a name so many bytes behind them.
+fn misplace(image: &mut Image, name: &[u8], before: &[usize]) {
+    for (_, page) in &mut image.pages {
+        for at in (0..page.len() - name.len()).step_by(4) {
+            if page[at..].starts_with(name) {
+                let start = before.iter().filter_map(|&before| at.checked_sub(before)).find(|start| start % 16 == 0);
+                start.into_iter().for_each(|start| page[start] ^= 0x55);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_where_its_hash_leads_stays_and_holds_nothing_up() {
+    let (mut store, model) = thinned(config(), 3000);
+    let field = |number: u32| format!("field-{number:04}").into_bytes();
+    for number in 0..4000 {
+        hash::set(&mut store, DB, b"hash", &field(number), &value_of(0, number)).unwrap();
+    }
+    for number in (0..4000).filter(|number| number % 4 != 0) {
+        hash::del(&mut store, DB, b"hash", &field(number)).unwrap();
+    }
+    let mut image = image_of(&mut store);
+    // Of some lengths, so that none begins with another one.
+    let is_short = |key: &&Vec<u8>| key.len() == b"key:1000".len();
+    model.keys().filter(is_short).step_by(20).for_each(|key| misplace(&mut image, key, &[16, 24]));
+    (0..4000).step_by(80).for_each(|number| misplace(&mut image, &field(number), &[12]));
+    let mut store = open(&image).unwrap();
+    store.set_now_ms(NOW_MS);
+    let before = store.arena().stats();
+    let (mut moved, mut errors) = (0, 0);
+    loop {
+        match store.defrag_step(1) {
+            Ok(step) if step.is_cycle_done => break,
+            Ok(step) => moved += step.moved,
+            Err(StoreError::Damaged { .. }) => errors += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(errors > 40 && moved > 500, "{errors} errors, {moved} objects moved");
+    let after = store.arena().stats();
+    assert_eq!((after.objects, after.allocated_bytes), (before.objects, before.allocated_bytes));
+    let is_misplaced = |key: &Vec<u8>| model.keys().filter(is_short).step_by(20).any(|other| other == key);
+    for (key, value) in model.iter().filter(|(key, _)| !is_misplaced(key)) {
+        assert_eq!(string::get(&mut store, DB, key).unwrap(), Some(&value[..]));
+    }
+    for number in (0..4000).step_by(4).filter(|number| number % 80 != 0) {
+        let found = hash::get(&mut store, DB, b"hash", &field(number)).unwrap();
+        assert_eq!(found, Some(&value_of(0, number)[..]));
     }
 }
 
