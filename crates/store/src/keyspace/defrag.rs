@@ -66,24 +66,17 @@ enum Stage {
     Runs,
 }
 
-impl Keyspace {
-    /// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], of the first thing found damaged; what comes behind it was moved all the same.
-    pub fn defrag_step(&mut self, budget: usize) -> Result<DefragSummary> {
-        step(self, budget)
-    }
-
-    /// The next [`Keyspace::defrag_step`] begins a new cycle, with a new survey.
-    pub fn forget_defrag(&mut self) {
-        self.searches.defrag = Defrag::default();
-        self.heap.arena.forget_defrag();
-    }
+/// The next [`step`] begins a new cycle, with a new survey.
+pub(crate) fn forget(keyspace: &mut Keyspace) {
+    keyspace.searches.defrag = Defrag::default();
+    keyspace.heap.arena.forget_defrag();
 }
 
-/// As [`Keyspace::defrag_step`].
-fn step(keyspace: &mut Keyspace, budget: usize) -> Result<DefragSummary> {
+/// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty.
+///
+/// # Errors
+/// [`StoreError::Damaged`], of the first thing found damaged; what comes behind it was moved all the same.
+pub(crate) fn step(keyspace: &mut Keyspace, budget: usize) -> Result<DefragSummary> {
     let mut summary = DefragSummary::default();
     let arena = &keyspace.heap.arena;
     let is_memory_shared = arena.snapshot_open() || arena.is_restoring() || arena.is_file_backed();
@@ -126,7 +119,7 @@ fn trim(keyspace: &mut Keyspace, budget: usize, summary: &mut DefragSummary) {
     summary.released_pages += trimmed.released_pages;
     keyspace.searches.defrag.cursor = trimmed.cursor.into();
     if trimmed.cursor == 0 {
-        keyspace.forget_defrag();
+        forget(keyspace);
         summary.is_cycle_done = true;
     }
 }

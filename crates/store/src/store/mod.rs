@@ -19,7 +19,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
-use crate::keyspace::defrag::DefragSummary;
+use crate::keyspace::defrag::{self, DefragSummary};
 use crate::keyspace::{Keyspace, random_u64, root};
 use crate::limits::EncodingLimits;
 use crate::value::VALUES;
@@ -137,13 +137,18 @@ impl Store {
         })
     }
 
-    /// As [`Keyspace::defrag_step`], but nothing is moved if the data [is damaged](Store::is_damaged): a handle in it may lead to what
-    /// belongs to another object, and a move would free that.
+    /// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty. Nothing is moved if the data
+    /// [is damaged](Store::is_damaged): a handle in it may lead to what belongs to another object, and a move would free that.
     ///
     /// # Errors
-    /// As [`Keyspace::defrag_step`].
+    /// [`StoreError::Damaged`](crate::StoreError::Damaged), of the first thing found damaged; what comes behind it was moved all the same.
     pub fn defrag_step(&mut self, budget: usize) -> Result<DefragSummary> {
-        if self.is_damaged() { Ok(DefragSummary::default()) } else { self.keyspace.defrag_step(budget) }
+        if self.is_damaged() { Ok(DefragSummary::default()) } else { defrag::step(&mut self.keyspace, budget) }
+    }
+
+    /// The next [`Store::defrag_step`] begins a new cycle, with a new survey.
+    pub fn forget_defrag(&mut self) {
+        defrag::forget(&mut self.keyspace);
     }
 
     /// A number that this dataset and its images have, and no other.
