@@ -137,6 +137,13 @@ class Raw:
         self.sock.close()
 
 
+# With these active defragmentation moves whatever there is to move, as fast as it may, once it is on.
+EAGER_DEFRAG = [
+    *["--active-defrag-ignore-bytes", "1", "--active-defrag-threshold-lower", "0"],
+    *["--active-defrag-cycle-min", "50", "--active-defrag-cycle-max", "90"],
+]
+
+
 class Quire:
     """A running `quire serve`."""
 

@@ -4,7 +4,8 @@ Each round restarts the server on what the round before left, checks the digest,
 while a save runs, and kills the server at a random instant. The digest is recorded in the same transaction as the cut,
 so that it describes the image and nothing else; what a stream's groups have delivered, which no digest tells, is recorded with it. Which image counts is not asked of the server: the file has a new
 identity exactly when the rename of the new image has happened. With incremental saves the same holds of the newest delta. In every fourth
-round the kill falls into, or after, the full save that takes the place of a full chain.
+round the kill falls into, or after, the full save that takes the place of a full chain. In every other round most keys of a part of the data are deleted
+first, and active defragmentation moves what is left, before and after the cut.
 """
 
 import hashlib
@@ -27,6 +28,8 @@ CHANGED_KEYS = 200
 # Consumers of the stream's group, and so many of their pending entries are compared.
 CONSUMERS = 6
 COMPARED_PENDING = 300
+# Holes are made in a range of so many keys.
+MOST_DELETED = 50_000
 # What tells the data: all of it, and what the groups of the stream have delivered to whom.
 STATE = (["DEBUG", "DIGEST"], ["XINFO", "STREAM", "stream", "FULL", "COUNT", COMPARED_PENDING])
 # So many rounds more than asked for are tried to have a kill fall into a save.
@@ -108,6 +111,19 @@ def changes(dice, keys, values):
             ("XREADGROUP", "GROUP", "group", f"consumer-{CONSUMERS}", "COUNT", 1, "NOACK", "STREAMS", "stream", ">"),
         ]),
     ]  # fmt: skip
+
+
+def move_some(connection, keys, dice):
+    """Deletes three of four keys of a part of the data, and has active defragmentation begin to move what is left."""
+    count = min(keys // 2, MOST_DELETED)
+    first = dice.randrange(keys - count)
+    for start in range(first, first + count, 500):
+        connection.call("DEL", *["key:%012d" % key for key in range(start, start + 500) if key % 4])
+    connection.call("CONFIG", "SET", "activedefrag", "yes")
+    end = time.monotonic() + 60
+    while connection.info("stats")["active_defrag_hits"] == "0":
+        assert time.monotonic() < end, "active defragmentation moves nothing"
+        time.sleep(0.005)
 
 
 def update(port, keys, values, stop, refused):
@@ -196,7 +212,7 @@ def time_of_a_save(connection):
 def campaign(options, keys, incremental_share):
     """Rounds on `keys` keys, of which so large a share runs with incremental saves."""
     dice = random.Random(options.seed)
-    outcome = {"old image": 0, "new image": 0, "save still running": 0, "with deltas": 0, "instead of a chain": 0}
+    outcome = {"old image": 0, "new image": 0, "save still running": 0, "with deltas": 0, "instead of a chain": 0, "objects moved": 0}
     with harness.scratch() as directory:
         with harness.Quire(options.quire, directory) as server:
             connection = server.ready()
@@ -211,8 +227,9 @@ def campaign(options, keys, incremental_share):
             # The first one is incremental if any is: its saves leave deltas for sure.
             incremental = dice.random() < incremental_share or replaces_chain or number == 0 < incremental_share
             saves = saves_before_kill(dice, number, incremental, replaces_chain)
-            expected, kind, running, is_chain_full = one_round(options, directory, path, expected, save_s, dice, number, keys, saves)
+            expected, kind, running, is_chain_full, moved = one_round(options, directory, path, expected, save_s, dice, number, keys, saves)
             outcome[kind] += 1
+            outcome["objects moved"] += moved
             outcome["save still running"] += running
             outcome["with deltas"] += deltas(path) > 0
             outcome["instead of a chain"] += is_chain_full
@@ -256,6 +273,9 @@ def saved_before_kill(connection, path, saves):
 def one_round(options, directory, path, expected, save_s, dice, number, keys, saves):
     changed_keys = keys if saves is None else min(keys, CHANGED_KEYS)
     settings = [] if saves is None else [*INCREMENTAL, "--restore-mode", dice.choice(["map", "load"])]
+    # Deltas that follow one another are small only where little is moved.
+    defragments = number % 2 == 1 and (saves is None or saves >= 0) or number == 2
+    settings += harness.EAGER_DEFRAG if defragments else []
     with harness.Quire(options.quire, directory, *settings) as server:
         connection = server.ready()
         check(connection, expected, f"round {number}")
@@ -266,6 +286,8 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
             # Without writers: what they change may be too much for a delta.
             for digest in saved_before_kill(connection, path, saves):
                 expected = digest
+        if defragments:
+            move_some(connection, keys, dice)
         stop, refused = threading.Event(), []
         writers = [
             threading.Thread(target=update, args=(server.port, changed_keys, Values(options.value_bytes, number * 10 + n), stop, refused))
@@ -286,6 +308,7 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
                 time.sleep(dice.uniform(0.0, 2.5) * save_s)
             else:
                 wait_for_a_file(directory, path, before)
+            moved = int(harness.Raw(server.port).info("stats")["active_defrag_hits"])
             server.kill9()
         finally:
             stop.set()
@@ -295,8 +318,8 @@ def one_round(options, directory, path, expected, save_s, dice, number, keys, sa
         published = is_published(path, before)
         temporary = has_temporary(directory)
     if published:
-        return at_cut, "new image", 0, is_chain_full
-    return expected, "old image", int(temporary), is_chain_full
+        return at_cut, "new image", 0, is_chain_full, moved
+    return expected, "old image", int(temporary), is_chain_full, moved
 
 
 def verify(quire, path):

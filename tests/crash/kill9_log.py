@@ -4,7 +4,7 @@ is there is a beginning of what was sent, nothing twice.
 Each round restarts the server on what the round before left, compares, then has clients write while images come and go,
 and kills the server at a random instant, sometimes while it starts. With `always` every reply is an acknowledgement; with
 `everysec` WAITAOF is, and what was written long before the end. While the log is switched off and on again all the time, what WAITAOF
-has once said to be durable is there after the kill. Libraries of functions are held to the same.
+has once said to be durable is there after the kill. Libraries of functions are held to the same. In half of the rounds active defragmentation moves what it can.
 """
 
 import os
@@ -217,8 +217,8 @@ def compare_groups_and_stores(connection, index, done, state):
         connection.call("DEL", again)
 
 
-def start(options, directory, fsync):
-    words = ["--appendonly", "yes", "--appendfsync", fsync, "--log-segment-bytes", "1mb", "--log-max-bytes", "8mb"]
+def start(options, directory, fsync, *more):
+    words = ["--appendonly", "yes", "--appendfsync", fsync, "--log-segment-bytes", "1mb", "--log-max-bytes", "8mb", *more]
     return harness.Quire(options.quire, directory, *words)
 
 
@@ -245,7 +245,7 @@ def one_round(options, directory, dice, known, index):
         with start(options, directory, fsync) as server:
             time.sleep(dice.uniform(0.0, 0.05))
             server.kill9()
-    with start(options, directory, fsync) as server:
+    with start(options, directory, fsync, *(["--activedefrag", "yes", *harness.EAGER_DEFRAG] if index % 2 else [])) as server:
         connection = server.ready()
         firsts = [compare(connection, key, *known[key], f"round {index}, {fsync}") for key in range(len(known))]
         connection.call("WAITAOF", 1, 0, 0)
@@ -254,6 +254,7 @@ def one_round(options, directory, dice, known, index):
         for writer in writers:
             writer.start()
         save_now_and_then(connection, dice, options.seconds)
+        moved = int(connection.info("stats")["active_defrag_hits"])
         killed_at = time.monotonic()
         server.kill9()
         for writer in writers:
@@ -261,25 +262,26 @@ def one_round(options, directory, dice, known, index):
             assert writer.wrong is None, writer.wrong
     for key, first in enumerate(firsts):
         known[key] = (writers[key].least(killed_at), writers[key].sent) if key < active else (first - 1, first - 1)
-    return fsync, active, sum(len(writer.told) for writer in writers)
+    return fsync, moved, sum(len(writer.told) for writer in writers)
 
 
 def kill_9_with_a_log(options):
     dice = random.Random(options.seed)
     known = [(0, 0)] * max(CLIENTS)
     rounds = {}
-    answered = 0
+    answered = moved = 0
     with harness.scratch() as directory:
         for index in range(options.rounds):
-            fsync, active, count = one_round(options, directory, dice, known, index)
+            fsync, moved_now, count = one_round(options, directory, dice, known, index)
             rounds[fsync] = rounds.get(fsync, 0) + 1
             answered += count
+            moved += moved_now
             verify(options, directory)
         with start(options, directory, "always") as server:
             connection = server.ready()
             for key, state in enumerate(known):
                 compare(connection, key, *state, "after the last round")
-    return f"{options.rounds} rounds {rounds}, {answered} rounds of writes answered, seed {options.seed}"
+    return f"{options.rounds} rounds {rounds}, {answered} rounds of writes answered, {moved} objects moved, seed {options.seed}"
 
 
 class Counter(threading.Thread):

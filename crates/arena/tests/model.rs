@@ -1,31 +1,12 @@
 //! The arena against a simple model: objects keep their content, never overlap, and all space comes back.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use proptest::prelude::*;
 use quire_arena::{ALIGNED_MIN, Arena, ArenaConfig, ArenaError, GRANULE, Handle};
-use quire_snapshot::{PAGE_SIZE, TakeOutcome, WriteBarrier, WriteBarrierConfig};
-use quire_sys::mem::Reservation;
+use quire_snapshot::PAGE_SIZE;
 
-fn arena() -> Arena {
-    Arena::create(ArenaConfig { max_bytes: 512 << 20, budget_bytes: 1 << 20 }).unwrap()
-}
-
-fn fill(arena: &mut Arena, handle: Handle, len: usize, value: u8) {
-    arena.bytes_mut(handle, 0, len).unwrap().fill(value);
-}
-
-fn holds(arena: &Arena, handle: Handle, len: usize, value: u8) -> bool {
-    arena.bytes(handle, 0, len).unwrap().iter().all(|&byte| byte == value)
-}
-
-/// Has an object move if it is to; returns where it is then.
-fn move_object(arena: &mut Arena, handle: Handle) -> Result<Option<Handle>, ArenaError> {
-    let Some(copy) = arena.evacuate(handle)? else { return Ok(None) };
-    arena.free(handle)?;
-    Ok(Some(copy))
-}
+use crate::common::{arena, fill, holds, image, move_object, reopen, reopen_within};
 
 /// Moves what is to move, by a plan of so many looks more, and gives runs back.
 fn defrag(arena: &mut Arena, model: &mut BTreeMap<Handle, (usize, u8)>, looks: usize) {
@@ -153,52 +134,6 @@ proptest! {
             }
         }
     }
-}
-
-/// Bytes of an arena by offset, as a snapshot gives them.
-struct Image {
-    pages: BTreeMap<u32, Vec<u8>>,
-    page_count: u32,
-}
-
-impl Image {
-    fn insert(&mut self, at: usize, value: u8) {
-        if let Some(page) = self.pages.get_mut(&((at / PAGE_SIZE) as u32)) {
-            page[at % PAGE_SIZE] = value;
-        }
-    }
-}
-
-fn image(arena: &mut Arena) -> Image {
-    let mut snapshot = arena.cut().unwrap();
-    let mut pages = BTreeMap::new();
-    for number in 0..snapshot.page_count() {
-        let mut page = vec![0; PAGE_SIZE];
-        if snapshot.take(number, &mut page) == TakeOutcome::Copied {
-            pages.insert(number, page);
-        }
-    }
-    let page_count = snapshot.page_count();
-    drop(snapshot);
-    assert!(arena.try_finish());
-    Image { pages, page_count }
-}
-
-fn reopen(image: &Image) -> Result<Arena, ArenaError> {
-    reopen_within(image, 512 << 20)
-}
-
-fn reopen_within(image: &Image, max_bytes: usize) -> Result<Arena, ArenaError> {
-    let memory = Arc::new(Reservation::new(max_bytes)?);
-    let committed = image.page_count as usize * PAGE_SIZE;
-    memory.commit(0..committed)?;
-    let mut barrier = WriteBarrier::new(Arc::clone(&memory), WriteBarrierConfig::default())?;
-    for (number, page) in &image.pages {
-        // SAFETY: committed above, not shared yet.
-        unsafe { std::ptr::copy(page.as_ptr(), memory.base().add(*number as usize * PAGE_SIZE), PAGE_SIZE) };
-        barrier.mark_present(*number..*number + 1);
-    }
-    Arena::open(barrier, committed)
 }
 
 #[test]
@@ -360,96 +295,4 @@ fn an_arena_has_the_version_of_how_far_it_has_reached() {
     hoard.into_iter().for_each(|handle| large.free(handle).unwrap());
     while large.trim(1024) > 0 {}
     assert_eq!(version(&mut large), 2);
-}
-
-#[test]
-fn slabs_that_are_mostly_empty_become_full_ones_and_free_pages() {
-    let mut arena = arena();
-    // Large objects between them, so that few regions become free as a whole.
-    let mut large = Vec::new();
-    let mut objects: Vec<(Handle, usize, u8)> = Vec::new();
-    for number in 0..60_000usize {
-        let size = [64, 200, 1000][number % 3];
-        objects.push((arena.alloc(size).unwrap(), size, number as u8));
-        if number % 1000 == 0 {
-            large.push(arena.alloc(40_000).unwrap());
-        }
-    }
-    for &(handle, size, value) in &objects {
-        fill(&mut arena, handle, size, value);
-    }
-    let stays = |index: usize| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0;
-    for (index, &(handle, ..)) in objects.iter().enumerate() {
-        if !stays(index) {
-            arena.free(handle).unwrap();
-        }
-    }
-    let mut index = 0;
-    objects.retain(|_| {
-        index += 1;
-        stays(index - 1)
-    });
-    while arena.trim(64) > 0 {}
-    let before = arena.stats();
-    assert_eq!(arena.evacuate(objects[0].0).unwrap(), None, "without a plan nothing moves");
-    while !arena.plan_defrag(100).0 {}
-    let mut moved = 0;
-    for object in &mut objects {
-        if let Some(copy) = move_object(&mut arena, object.0).unwrap() {
-            (object.0, moved) = (copy, moved + 1);
-        }
-    }
-    assert!(moved > objects.len() / 2, "{moved}");
-    while arena.trim(64) > 0 {}
-    let (mut cursor, mut released) = (0, 0);
-    loop {
-        let trimmed = arena.trim_runs(cursor, 1000);
-        (cursor, released) = (trimmed.cursor, released + trimmed.released_pages);
-        if cursor == 0 {
-            break;
-        }
-    }
-    let after = arena.stats();
-    assert!(before.fragmentation() > 2.5 && after.fragmentation() < 1.2, "{before:?} {after:?}");
-    assert!(released > 100, "{released}");
-    assert_eq!((after.allocated_bytes, after.objects), (before.allocated_bytes, before.objects));
-    assert!(objects.iter().all(|&(handle, size, value)| holds(&arena, handle, size, value)));
-    assert_eq!(arena.trim_runs(0, usize::MAX).released_pages, 0, "nothing is given back twice");
-    let more: Vec<Handle> = (0..5000).map(|_| arena.alloc(1000).unwrap()).collect();
-    more.iter().for_each(|&handle| fill(&mut arena, handle, 1000, 9));
-    assert!(objects.iter().all(|&(handle, size, value)| holds(&arena, handle, size, value)));
-}
-
-#[test]
-fn free_runs_are_not_given_back_under_a_snapshot() {
-    let mut arena = arena();
-    let handles: Vec<Handle> = (0..20).map(|_| arena.alloc(100_000).unwrap()).collect();
-    handles.iter().for_each(|&handle| fill(&mut arena, handle, 100_000, 1));
-    handles.iter().step_by(2).for_each(|&handle| arena.free(handle).unwrap());
-    let snapshot = arena.cut().unwrap();
-    assert_eq!(arena.trim_runs(0, usize::MAX).released_pages, 0);
-    drop(snapshot);
-    assert!(arena.try_finish());
-    // A run that reaches into the next region is given back in two pieces.
-    assert!(arena.trim_runs(0, usize::MAX).released_pages >= 9 * 100_000usize.div_ceil(PAGE_SIZE));
-    assert!(handles.iter().skip(1).step_by(2).all(|&handle| holds(&arena, handle, 100_000, 1)));
-}
-
-#[test]
-fn single_free_pages_are_given_back_where_they_are_many() {
-    let mut arena = arena();
-    let (mut stay, mut go) = (Vec::new(), Vec::new());
-    for _ in 0..2000 {
-        // A slab of each size is filled, in turn.
-        stay.extend((0..64).map(|_| arena.alloc(64).unwrap()));
-        go.extend((0..32).map(|_| arena.alloc(128).unwrap()));
-    }
-    stay.iter().for_each(|&handle| fill(&mut arena, handle, 64, 3));
-    go.iter().for_each(|&handle| arena.free(handle).unwrap());
-    while arena.trim(64) > 0 {}
-    let before = arena.stats();
-    let trimmed = arena.trim_runs(0, usize::MAX);
-    assert!(trimmed.released_pages > 1900 && trimmed.cursor == 0, "{trimmed:?} of {before:?}");
-    assert!(arena.stats().backed_bytes() + 1900 * 4096 < before.backed_bytes());
-    assert!(stay.iter().all(|&handle| holds(&arena, handle, 64, 3)));
 }

@@ -20,22 +20,26 @@ const STEP_BUDGET: usize = 16;
 /// The event of the latency monitor, as Redis calls it.
 const DEFRAG_CYCLE: &str = "active-defrag-cycle";
 
-/// Whether data has to stay where it is. What moves during a save is copied twice, and what a clone moves becomes its own memory.
+/// Whether data has to stay where it is. What moves during a save is copied twice, what a clone moves becomes its own memory, and what is
+/// damaged may lead to the wrong place.
 fn is_held(store: &Store, server: &ServerState) -> bool {
     server.saves.running_since.is_some()
         || store.save_progress().is_some()
         || store.makes_temporary_image()
         || store.restore_progress().is_some()
         || store.arena().is_file_backed()
+        || store.is_damaged()
         || server.steps.loading.is_some()
         || server.holds_deleted()
 }
 
 /// Looks how much memory is wasted, and begins, goes on or stops.
-pub fn look(store: &Store, server: &mut ServerState) {
+pub fn look(store: &mut Store, server: &mut ServerState) {
     let (settings, now) = (server.config.defrag, Instant::now());
     if !settings.is_on {
         server.steps.defrag.switch_off(now);
+        // What it found says nothing of the data when it is switched on again.
+        store.forget_defrag();
         return;
     }
     let arena = store.arena().stats();

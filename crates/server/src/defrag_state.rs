@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use quire_store::DefragSummary;
 
 /// How long nothing is moved after a cycle that was not worth its time: what is wasted lies where it can't be moved, or is being used again.
+/// After each further one in a row it is twice as long, since a cycle looks at all data.
 const REST: Duration = Duration::from_secs(10);
+/// How often it is doubled at most, to about five minutes.
+const MOST_DOUBLINGS: u32 = 5;
 /// When so large a part more is wasted than when that cycle began, its outcome says nothing any more.
 const GROWTH_PARTS: u64 = 8;
 /// A cycle was worth it if it moved an object, or gave a page back, for each so many entries and pages that it looked at.
@@ -55,6 +58,8 @@ pub struct DefragState {
     /// For how long it was before.
     ran_before: Duration,
     rest: Option<Rest>,
+    /// How many rests there have been in a row, with no cycle between them that was worth its time.
+    rests: u32,
     cycle: CycleProgress,
     /// Bytes that were wasted when that was last looked at.
     wasted_bytes: u64,
@@ -91,7 +96,10 @@ impl DefragState {
     /// begun goes on.
     pub fn set_share(&mut self, percent: u32, wasted_bytes: u64, now: Instant) {
         self.wasted_bytes = wasted_bytes;
-        let rests = self.rest.as_ref().is_some_and(|rest| now < rest.until && wasted_bytes <= rest.most_wasted_bytes);
+        if self.rest.as_ref().is_some_and(|rest| wasted_bytes > rest.most_wasted_bytes) {
+            (self.rest, self.rests) = (None, 0);
+        }
+        let rests = self.rest.as_ref().is_some_and(|rest| now < rest.until);
         self.share_percent = if rests { 0 } else { percent };
         if self.share_percent == 0 {
             self.stop(now);
@@ -114,16 +122,17 @@ impl DefragState {
     /// The setting is off: when it is on again nothing is waited for.
     pub fn switch_off(&mut self, now: Instant) {
         self.stop(now);
-        (self.rest, self.cycle) = (None, CycleProgress::default());
+        (self.rest, self.rests, self.cycle) = (None, 0, CycleProgress::default());
     }
 
     /// Nothing is moved for a while, unless much more is wasted than `wasted_bytes`.
     fn rest(&mut self, wasted_bytes: u64, now: Instant) {
         self.stop(now);
         self.rest = Some(Rest {
-            until: now + REST,
+            until: now + REST * (1 << self.rests.min(MOST_DOUBLINGS)),
             most_wasted_bytes: wasted_bytes.saturating_add(wasted_bytes / GROWTH_PARTS),
         });
+        self.rests = self.rests.saturating_add(1);
     }
 
     /// A step has failed: nothing is moved for a while.
@@ -146,6 +155,7 @@ impl DefragState {
                 self.rest(cycle.wasted_bytes, now);
                 return false;
             }
+            self.rests = 0;
         } else if step.examined == 0 {
             // The store can't move anything now; it is asked again when the share is set the next time.
             self.stop(now);
@@ -232,6 +242,34 @@ mod tests {
         state.switch_off(begin);
         state.set_share(25, WASTED, begin);
         assert!(state.due().is_some());
+    }
+
+    #[test]
+    fn rests_in_a_row_get_longer() {
+        let (mut state, mut now) = (DefragState::default(), Instant::now());
+        let rest_after_a_cycle = |state: &mut DefragState, now: Instant, moved| {
+            state.set_share(25, WASTED, now);
+            assert!(state.due().is_some());
+            state.note_step(step(1000, moved, true), now);
+            (0..).find(|&seconds| {
+                state.set_share(25, WASTED, now + seconds * 1000 * MS);
+                state.due().is_some()
+            })
+        };
+        for seconds in [10, 20, 40, 80, 160, 320, 320] {
+            assert_eq!(rest_after_a_cycle(&mut state, now, 0), Some(seconds));
+            now += seconds * 1000 * MS;
+        }
+        assert_eq!(rest_after_a_cycle(&mut state, now, 10), Some(0));
+        assert_eq!(rest_after_a_cycle(&mut state, now, 9), Some(10));
+        state.note_failure(now + 10_000 * MS);
+        state.set_share(25, WASTED, now + 29_999 * MS);
+        assert_eq!(state.due(), None);
+        // Much more is wasted than when the cycle began that was not worth it.
+        let (mut state, now) = (DefragState::default(), Instant::now());
+        (0..5).for_each(|_| state.rest(WASTED, now));
+        state.set_share(25, 2 * WASTED, now);
+        assert_eq!(rest_after_a_cycle(&mut state, now, 0), Some(10));
     }
 
     #[test]

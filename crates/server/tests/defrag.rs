@@ -121,6 +121,42 @@ fn nothing_is_moved_during_a_save() {
     );
 }
 
+/// Changes a byte of an image: of those in front of its table and footer the last one that is not 0.
+fn damage_the_last_page(path: &std::path::Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let end = bytes.len() - (64 << 10);
+    let at = bytes[..end].iter().rposition(|&byte| byte != 0).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn nothing_is_moved_of_a_damaged_image_that_is_used_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start_eager(dir.path(), &[]);
+    let mut client = server.client();
+    fill_with_holes(&mut client);
+    // So much that MEMORY DOCTOR says something.
+    client.text("DEBUG POPULATE 5000 more 1000");
+    assert_eq!(client.text("SAVE"), "OK");
+    drop(server);
+    damage_the_last_page(&dir.path().join("dump.quire"));
+    for mode in ["map", "load"] {
+        let settings = [("activedefrag", "yes"), ("accept-damaged-image", "yes"), ("restore-mode", mode)];
+        let server = start_eager(dir.path(), &settings);
+        let mut client = server.client();
+        eventually("all of it is read", || client.info("restore_in_progress") == "0");
+        // Several ticks, in which it would begin.
+        for _ in 0..100 {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+            for field in ["active_defrag_running", "active_defrag_hits", "active_defrag_misses"] {
+                assert_eq!(client.info(field), "0", "{mode}: {field}");
+            }
+        }
+        assert!(client.text("MEMORY DOCTOR").contains("activedefrag moves none of it: the image"), "{mode}");
+    }
+}
+
 #[test]
 fn what_can_not_be_moved_keeps_no_processor_busy() {
     // Whatever is held is too much by these settings.

@@ -139,6 +139,34 @@ fn values_of_every_type_go_on_beyond_64_gib() {
 }
 
 #[test]
+fn what_lies_beyond_64_gib_is_defragmented() {
+    let (mut store, mut expected) = (Store::create(large()).unwrap(), Store::create(small()).unwrap());
+    let objects = store.arena().stats().objects;
+    add(&mut expected, 0..1500);
+    add(&mut store, 0..300);
+    let taken = fill_up(&mut store);
+    add(&mut store, 300..1500);
+    for store in [&mut store, &mut expected] {
+        remove(store, (0..1500).filter(|number| number % 4 != 0));
+    }
+    let (mut moved, mut is_done) = (0, false);
+    while !is_done {
+        let step = store.defrag_step(100).unwrap();
+        (moved, is_done) = (moved + step.moved, step.is_cycle_done);
+    }
+    assert!(moved > 200, "{moved}");
+    assert_same(&mut store, &mut expected);
+    for store in [&mut store, &mut expected] {
+        add(store, 1500..1600);
+        remove(store, (0..1600).step_by(8));
+    }
+    assert_same(&mut store, &mut expected);
+    free_all(&mut store);
+    give_back(&mut store, taken);
+    assert_eq!(store.arena().stats().objects, objects);
+}
+
+#[test]
 fn an_image_of_data_beyond_64_gib_is_sparse_and_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let place = ImageLocation::new(dir.path(), FILE);

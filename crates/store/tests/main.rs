@@ -11,6 +11,7 @@ mod damaged_lists;
 mod damaged_streams;
 mod damaged_zsets;
 mod defrag;
+mod defrag_model;
 mod eviction;
 mod field_expiry;
 mod flips;

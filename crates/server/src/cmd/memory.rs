@@ -181,6 +181,9 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
     if arena.fragmentation() > MUCH_FRAGMENTATION {
         let advice = match ctx.server.config.defrag {
             defrag if !defrag.is_on => "With activedefrag yes what lives among them is moved together",
+            _ if ctx.store.is_damaged() => {
+                "activedefrag moves none of it: the image that the data comes from is damaged"
+            }
             defrag if defrag.share_percent(arena.backed_bytes(), arena.allocated_bytes) == 0 => {
                 "activedefrag moves none of it: the settings active-defrag-ignore-bytes and active-defrag-threshold-lower say from where on"
             }

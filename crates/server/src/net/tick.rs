@@ -46,7 +46,7 @@ impl Engine {
         let touched = self.worker.store.take_touched();
         state.mark_touched(&touched, 0);
         eviction::look(&mut self.worker.store, state);
-        defrag::look(&self.worker.store, state);
+        defrag::look(&mut self.worker.store, state);
         self.steps_left = true;
         if self.wants_step() {
             self.step(now);

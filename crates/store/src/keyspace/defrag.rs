@@ -66,8 +66,17 @@ enum Stage {
     Runs,
 }
 
-/// As [`Keyspace::defrag_step`].
-pub(super) fn step(keyspace: &mut Keyspace, budget: usize) -> Result<DefragSummary> {
+/// The next [`step`] begins a new cycle, with a new survey.
+pub(crate) fn forget(keyspace: &mut Keyspace) {
+    keyspace.searches.defrag = Defrag::default();
+    keyspace.heap.arena.forget_defrag();
+}
+
+/// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty.
+///
+/// # Errors
+/// [`StoreError::Damaged`], of the first thing found damaged; what comes behind it was moved all the same.
+pub(crate) fn step(keyspace: &mut Keyspace, budget: usize) -> Result<DefragSummary> {
     let mut summary = DefragSummary::default();
     let arena = &keyspace.heap.arena;
     let is_memory_shared = arena.snapshot_open() || arena.is_restoring() || arena.is_file_backed();
@@ -110,8 +119,7 @@ fn trim(keyspace: &mut Keyspace, budget: usize, summary: &mut DefragSummary) {
     summary.released_pages += trimmed.released_pages;
     keyspace.searches.defrag.cursor = trimmed.cursor.into();
     if trimmed.cursor == 0 {
-        keyspace.heap.arena.forget_defrag();
-        keyspace.searches.defrag = Defrag::default();
+        forget(keyspace);
         summary.is_cycle_done = true;
     }
 }

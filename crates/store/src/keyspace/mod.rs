@@ -39,7 +39,6 @@ use crate::events::{Events, KeyEvent, KeyFate, KeyName, Watcher};
 use crate::heap::Heap;
 use crate::keyspace::access::{AccessCounting, AccessStamp, Clock};
 use crate::keyspace::copying::Copies;
-use crate::keyspace::defrag::DefragSummary;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::eviction::Searches;
 use crate::keyspace::key_hash::KeyHasher;
@@ -391,14 +390,6 @@ impl Keyspace {
     pub fn reclaim_step(&mut self, budget: usize) -> Result<usize> {
         let looked_at = self.heap.free_step(budget)?;
         subkey_index::release(self).map(|()| looked_at)
-    }
-
-    /// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`], of the first thing found damaged; what comes behind it was moved all the same.
-    pub fn defrag_step(&mut self, budget: usize) -> Result<DefragSummary> {
-        defrag::step(self, budget)
     }
 
     /// Watches a key for `watcher`: any change of it is reported by [`Keyspace::take_touched`]. Returns the memory that this takes,

@@ -19,6 +19,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::config::StoreConfig;
 use crate::error::Result;
+use crate::keyspace::defrag::{self, DefragSummary};
 use crate::keyspace::{Keyspace, random_u64, root};
 use crate::limits::EncodingLimits;
 use crate::value::VALUES;
@@ -134,6 +135,20 @@ impl Store {
             log_position,
             restored_epoch: 0,
         })
+    }
+
+    /// Looks at about `budget` entries or pages, and moves objects out of slabs that are mostly empty. Nothing is moved if the data
+    /// [is damaged](Store::is_damaged): a handle in it may lead to what belongs to another object, and a move would free that.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`](crate::StoreError::Damaged), of the first thing found damaged; what comes behind it was moved all the same.
+    pub fn defrag_step(&mut self, budget: usize) -> Result<DefragSummary> {
+        if self.is_damaged() { Ok(DefragSummary::default()) } else { defrag::step(&mut self.keyspace, budget) }
+    }
+
+    /// The next [`Store::defrag_step`] begins a new cycle, with a new survey.
+    pub fn forget_defrag(&mut self) {
+        defrag::forget(&mut self.keyspace);
     }
 
     /// A number that this dataset and its images have, and no other.

@@ -206,6 +206,11 @@ impl Store {
         self.saves.damaged_regions
     }
 
+    /// Whether the data comes from an image that is used although it is damaged, as far as it was read.
+    pub fn is_damaged(&self) -> bool {
+        self.saves.keep_replaced == Some(DAMAGED)
+    }
+
     /// Takes over everything that is still to be read, and waits for it.
     ///
     /// # Errors

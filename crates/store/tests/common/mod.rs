@@ -1,6 +1,7 @@
 //! Images of stores for tests: the pages of a snapshot, as a file, and back.
 
 pub mod copy_steps;
+pub mod defrag;
 pub mod saves;
 pub mod streams;
 pub mod zsets;
