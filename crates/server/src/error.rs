@@ -101,9 +101,7 @@ fn store_error_line(error: &StoreError) -> Cow<'static, str> {
         StoreError::NoSuchKey => "ERR no such key",
         // No setting of the server is at fault, and what is can be told.
         StoreError::OutOfMemory { is_refused: true, .. } => return Cow::Owned(format!("OOM {error}")),
-        StoreError::OutOfMemory { is_refused: false, .. } => {
-            "OOM command not allowed when used memory > 'maxmemory'."
-        }
+        StoreError::OutOfMemory { is_refused: false, .. } => "OOM command not allowed when used memory > 'maxmemory'.",
         other => return Cow::Owned(format!("ERR {other}")),
     })
 }
