@@ -5,10 +5,12 @@ Each round restarts the server on what the round before left, compares, then has
 and kills the server at a random instant, sometimes while it starts. With `always` every reply is an acknowledgement; with
 `everysec` WAITAOF is, and what was written long before the end. While the log is switched off and on again all the time, what WAITAOF
 has once said to be durable is there after the kill. Libraries of functions are held to the same. In half of the rounds active defragmentation moves what it can.
+A restart to which the system gives too little memory ends, rather than leave anything out.
 """
 
 import os
 import random
+import resource
 import subprocess
 import sys
 import threading
@@ -449,6 +451,31 @@ def kill_9_while_functions_change(options):
     return f"{options.rounds + 1} rounds, {changes} changes of libraries, seed {options.seed}"
 
 
+def a_restart_with_too_little_memory_leaves_nothing_out(options):
+    refused = 0
+    with harness.scratch() as directory:
+        with harness.Quire(options.quire, directory, "--appendonly", "yes", "--appendfsync", "always") as server:
+            connection = server.ready()
+            for number in range(5):
+                # A short record, and much memory.
+                connection.call("SETRANGE", f"large:{number}", 60 << 20, "x")
+                connection.call("SET", f"small:{number}", "x")
+            server.kill9()
+        for limit in range(300 << 20, 1000 << 20, 50 << 20):
+            lower = lambda limit=limit: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            with harness.Quire(options.quire, directory, "--appendonly", "yes", preexec_fn=lower) as server:
+                try:
+                    connection = server.ready()
+                except AssertionError:
+                    assert "memory" in server.log_text(), server.log_text()
+                    refused += 1
+                    continue
+                keys = connection.call("DBSIZE")
+                assert keys == 10, f"{keys} of 10 keys with {limit} bytes"
+                server.kill9()
+    return f"{refused} restarts refused"
+
+
 def more_arguments(parser):
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--switches", type=int, default=5, help="rounds in which the log goes on and off")
@@ -457,4 +484,7 @@ def more_arguments(parser):
 
 
 if __name__ == "__main__":
-    harness.run([kill_9_with_a_log, kill_9_while_the_log_goes_on_and_off, kill_9_while_functions_change], harness.arguments(__doc__, more_arguments))
+    harness.run(
+        [kill_9_with_a_log, kill_9_while_the_log_goes_on_and_off, kill_9_while_functions_change, a_restart_with_too_little_memory_leaves_nothing_out],
+        harness.arguments(__doc__, more_arguments),
+    )

@@ -9,7 +9,7 @@ use crate::handle::Handle;
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     /// The arena has reached its size, or the system has no more memory.
-    #[error("out of memory: {wanted_bytes} bytes wanted, {committed_bytes} of at most {max_bytes} in use")]
+    #[error("out of memory: {wanted_bytes} bytes wanted, {committed_bytes} of at most {max_bytes} in use{refusal}")]
     OutOfMemory {
         /// Bytes asked for.
         wanted_bytes: u64,
@@ -17,6 +17,8 @@ pub enum ArenaError {
         committed_bytes: u64,
         /// Bytes the arena may span.
         max_bytes: u64,
+        /// What the system has said, if it is the one that has no more.
+        refusal: String,
     },
     /// The handle names no object of that size: a bug, or damaged data.
     #[error("handle {handle:?} with {len} bytes at {offset} names nothing (damaged data?)")]

@@ -226,8 +226,9 @@ impl Arena {
             // Where commitments are counted strictly, only what is needed may be had.
             if self.barrier.memory().commit(self.limit..ahead).is_ok() {
                 self.limit = ahead;
+            } else if let Err(error) = self.barrier.memory().commit(self.limit..end_bytes) {
+                return Err(self.refused_memory(u64::from(wanted) * PAGE_SIZE as u64, format!("; {error}")));
             } else {
-                self.barrier.memory().commit(self.limit..end_bytes)?;
                 self.limit = end_bytes;
             }
         }
@@ -241,8 +242,13 @@ impl Arena {
     }
 
     pub(crate) fn out_of_memory(&self, wanted_bytes: u64) -> ArenaError {
+        self.refused_memory(wanted_bytes, String::new())
+    }
+
+    /// The system has refused memory, for this reason. It is no other error than a full arena: what can do without memory does.
+    fn refused_memory(&self, wanted_bytes: u64, refusal: String) -> ArenaError {
         let committed_bytes = u64::from(self.superblock().page_count) * PAGE_SIZE as u64;
-        ArenaError::OutOfMemory { wanted_bytes, committed_bytes, max_bytes: self.max_bytes as u64 }
+        ArenaError::OutOfMemory { wanted_bytes, committed_bytes, max_bytes: self.max_bytes as u64, refusal }
     }
 
     /// Gives whole free regions back to the system; looks at `max_regions` at most, however many are free. Returns how

@@ -99,7 +99,9 @@ fn store_error_line(error: &StoreError) -> Cow<'static, str> {
         StoreError::HashValueNotFloat => "ERR hash value is not a float",
         StoreError::TooLarge { .. } => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
         StoreError::NoSuchKey => "ERR no such key",
-        StoreError::OutOfMemory { .. } => "OOM command not allowed when used memory > 'maxmemory'.",
+        // No setting of the server is at fault, and what is can be told.
+        StoreError::OutOfMemory { is_refused: true, .. } => return Cow::Owned(format!("OOM {error}")),
+        StoreError::OutOfMemory { is_refused: false, .. } => "OOM command not allowed when used memory > 'maxmemory'.",
         other => return Cow::Owned(format!("ERR {other}")),
     })
 }

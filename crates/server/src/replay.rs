@@ -310,6 +310,15 @@ impl<'a> Replayer<'a> {
                  meet what is damaged",
                 command.name
             )),
+            // It may have succeeded when it was logged.
+            Err(CmdError::Store(
+                error @ (StoreError::System { .. } | StoreError::NoSeed { .. } | StoreError::Newer { .. }),
+            )) => Err(format!(
+                "{}: {error}. It is this machine or this version that is at fault, not the log: mend that, and start the server again; \
+                 nothing was changed",
+                command.name
+            )),
+            // Any other error is one that the command met when it was logged, too.
             _ => Ok(()),
         }
     }

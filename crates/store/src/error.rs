@@ -43,11 +43,13 @@ pub enum StoreError {
         /// The offset that was asked for.
         offset: u64,
     },
-    /// The arena has no room left.
-    #[error("out of memory: {detail}")]
+    /// The arena has no room left, or the system has no memory for it.
+    #[error("{detail}")]
     OutOfMemory {
         /// What the arena says about it.
         detail: String,
+        /// It is the system that has refused memory.
+        is_refused: bool,
     },
     /// The key that the operation needs does not exist.
     #[error("no such key")]
@@ -146,7 +148,9 @@ impl OpenError {
 impl From<ArenaError> for StoreError {
     fn from(error: ArenaError) -> StoreError {
         match error {
-            ArenaError::OutOfMemory { .. } => StoreError::OutOfMemory { detail: error.to_string() },
+            ArenaError::OutOfMemory { ref refusal, .. } => {
+                StoreError::OutOfMemory { is_refused: !refusal.is_empty(), detail: error.to_string() }
+            }
             ArenaError::System(..) | ArenaError::Snapshot(..) => StoreError::System { detail: error.to_string() },
             other => StoreError::damaged(other.to_string()),
         }

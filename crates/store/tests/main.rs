@@ -26,6 +26,7 @@ mod released;
 mod saves;
 mod semantics;
 mod sets;
+mod short_of_memory;
 mod streams;
 mod string_copies;
 mod string_growth;

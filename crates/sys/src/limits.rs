@@ -14,6 +14,15 @@ pub fn address_space() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
+/// Limits the bytes of memory of its own that this process may write to (`ulimit -d`), as far as the hard limit allows.
+///
+/// # Errors
+/// The system refuses.
+pub fn limit_data(bytes: Option<u64>) -> std::io::Result<()> {
+    let maximum = getrlimit(Resource::Data).maximum;
+    Ok(setrlimit(Resource::Data, Rlimit { current: bytes.or(maximum), maximum })?)
+}
+
 /// Raises the number of files that may be open to `wanted` if the hard limit allows; returns what holds now.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);

@@ -458,10 +458,40 @@ fn index_expiry(
     new: Option<Handle>,
 ) -> Result<()> {
     let Keyspace { heap, dbs, .. } = keyspace;
-    if dbs[index].expires.reindex(heap, hash, old, new)? { keyspace.sync_db(index) } else { Ok(()) }
+    let done = dbs[index].expires.reindex(heap, hash, old, new);
+    if !matches!(done, Ok(false)) {
+        keyspace.sync_db(index)?;
+    }
+    done.map(drop)
 }
 
 /// Refuses a string that is longer than any may be.
 pub(crate) fn check_len(len: usize) -> Result<()> {
     if len > STRING_MAX_BYTES { Err(StoreError::TooLarge { len: len as u64 }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::keyspace::root;
+    use crate::{DbId, ExpiryChange, Store, StoreConfig, StoreError, string};
+
+    #[test]
+    fn a_key_that_goes_though_an_index_is_damaged_is_gone_from_the_root() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        store.set_now_ms(1);
+        for number in 0..100 {
+            let key = format!("key {number}").into_bytes();
+            string::set(&mut store, DbId(0), &key, b"value", ExpiryChange::At(1000)).unwrap();
+        }
+        let index = store.dbs[0].expires;
+        for bucket in 0..index.buckets() {
+            let place = index.place(&store.heap.arena, bucket).unwrap();
+            // The chain has no end.
+            place.write(&mut store.heap.arena).unwrap().set_overflow(place.object);
+        }
+        let removed = store.remove(DbId(0), b"key 5");
+        assert!(matches!(removed, Err(StoreError::Damaged { .. })), "{removed:?}");
+        assert_eq!(store.dbs[0].keys.count, 99);
+        assert_eq!(root::open(&store.heap.arena).unwrap().dbs[0].keys, store.dbs[0].keys);
+    }
 }

@@ -140,18 +140,20 @@ impl Keyspace {
             })?;
             self.searches.expiry.cursors[index] = next;
             summary.examined += 1 + batch.len();
+            let mut failed = None;
             for &item in &batch {
-                let entry = Entry::read(&self.heap.arena, item)?;
-                let at_ms =
-                    entry.expiry(&self.heap.arena)?.ok_or_else(|| StoreError::damaged("an index of times to live"))?;
-                let left = at_ms.saturating_sub(self.now_ms());
-                if left > 0 {
-                    left_ms = left_ms.saturating_add(left as u64);
-                    alive += 1;
-                    continue;
+                // A damaged key must not hold up those behind it, each time that the search comes by.
+                match self.expire_item(index, item) {
+                    Ok(0) => summary.expired += 1,
+                    Ok(left) => {
+                        left_ms = left_ms.saturating_add(left);
+                        alive += 1;
+                    }
+                    Err(error) => _ = failed.get_or_insert(error),
                 }
-                self.expire_found(index, entry)?;
-                summary.expired += 1;
+            }
+            if let Some(error) = failed {
+                return Err(error);
             }
             if next == 0 {
                 break;
@@ -161,8 +163,18 @@ impl Keyspace {
         Ok(())
     }
 
-    fn expire_found(&mut self, index: usize, entry: Entry) -> Result<()> {
-        let db = DbId(index as u8);
+    /// Deletes a key if its time has come; returns how many milliseconds it has left.
+    fn expire_item(&mut self, index: usize, item: Handle) -> Result<u64> {
+        let entry = Entry::read(&self.heap.arena, item)?;
+        let at_ms = entry.expiry(&self.heap.arena)?.ok_or_else(|| StoreError::damaged("an index of times to live"))?;
+        let left_ms = at_ms.saturating_sub(self.now_ms());
+        if left_ms <= 0 {
+            self.expire_found(DbId(index as u8), entry)?;
+        }
+        Ok(left_ms.max(0) as u64)
+    }
+
+    fn expire_found(&mut self, db: DbId, entry: Entry) -> Result<()> {
         let told = self.events.heard() || self.effects.notes_expired();
         let key = if told { Some(entry.key(&self.heap.arena)?.to_vec()) } else { None };
         self.delete_entry(db, entry)?;
@@ -192,5 +204,34 @@ impl Expiration {
         let Some(now_ms) = total_ms.checked_div(keys) else { return };
         let average_ms = &mut self.avg_ttl_ms[db];
         *average_ms = if *average_ms == 0 { now_ms } else { *average_ms / 50 * 49 + now_ms / 50 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::table::Hash;
+    use crate::{DbId, ExpiryChange, Keyspace, Store, StoreConfig, StoreError, string};
+
+    #[test]
+    fn a_damaged_key_holds_up_none_behind_it() {
+        let mut store = Store::create(StoreConfig::default()).unwrap();
+        store.set_now_ms(1);
+        // They come first in each bucket, and don't expire.
+        for number in 0..4 {
+            let key = format!("lasting {number}").into_bytes();
+            string::set(&mut store, DbId(0), &key, b"value", ExpiryChange::Clear).unwrap();
+            let entry = store.peek_entry(DbId(0), &key).unwrap().unwrap();
+            let Keyspace { heap, dbs, .. } = &mut *store;
+            dbs[0].expires.insert(&mut heap.arena, Hash::without_tag(number), entry.handle).unwrap();
+        }
+        for number in 0..20 {
+            let key = format!("mortal {number}").into_bytes();
+            string::set(&mut store, DbId(0), &key, b"value", ExpiryChange::At(1000)).unwrap();
+        }
+        store.set_now_ms(1000);
+        for _ in 0..20 {
+            assert!(matches!(store.expire_step(100), Err(StoreError::Damaged { .. })));
+        }
+        assert_eq!((store.len(DbId(0)), store.expires_len(DbId(0))), (4, 4));
     }
 }

@@ -363,11 +363,11 @@ impl Keyspace {
         let roots = &mut dbs[index];
         let hash = entry.header.hash;
         let removed = roots.keys.remove(arena, hash, entry.handle);
-        if entry.has(entry::EXPIRES) {
-            roots.expires.remove(arena, hash, entry.handle)?;
-        }
-        // Even if the table proved damaged half-way, what it says of itself is written through.
+        let unindexed =
+            if entry.has(entry::EXPIRES) { roots.expires.remove(arena, hash, entry.handle) } else { Ok(false) };
+        // Even if a table proved damaged half-way, what both say of themselves is written through.
         self.sync_db(index)?;
+        unindexed?;
         if subkey_index::has_expiring_subkeys(entry) {
             subkey_index::index(self, index, hash, Some(entry.handle), None)?;
         }

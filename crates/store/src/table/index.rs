@@ -9,7 +9,8 @@ use crate::heap::Heap;
 use crate::table::{Hash, TableHead};
 
 impl TableHead {
-    /// Notes that an item came, moved or went; returns whether the head may have changed. Nothing has changed if there is no memory for it.
+    /// Notes that an item came, moved or went; returns whether the head may have changed. It may also if this fails: if there is no memory for an
+    /// item, a bucket may have been split all the same.
     pub(crate) fn reindex(
         &mut self,
         heap: &mut Heap,

@@ -343,7 +343,8 @@ impl TableHead {
         Ok(false)
     }
 
-    /// Adds an item, which begins with `hash.low`. Nothing has changed if this fails.
+    /// Adds an item, which begins with `hash.low`. If this fails the items are those that there were, but the head may have changed, which is to
+    /// be written back: a bucket may have been split all the same.
     pub(crate) fn insert(&mut self, arena: &mut Arena, hash: Hash, item: Handle) -> Result<()> {
         self.grow(arena)?;
         let mut place = self.place(arena, self.index(hash.low))?;
