@@ -227,15 +227,14 @@ impl Drop for Server {
     }
 }
 
-/// Processor time that the threads of process `pid` have used, without its children, in seconds.
+/// CPU time that the threads of process `pid` have used, without its children, in seconds.
 ///
 /// # Errors
 /// When there is no such process.
-pub fn processor_s(pid: u32) -> anyhow::Result<f64> {
+pub fn cpu_s(pid: u32) -> anyhow::Result<f64> {
     /// Ticks a second in `/proc`, on every Linux.
     const TICKS_PER_S: f64 = 100.0;
-    let text =
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).context("asking for the server's processor time")?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("asking for the CPU time of a process")?;
     // The name, in parentheses, may hold anything; user and system time are the 12th and 13th words after it.
     let after = text.rsplit_once(')').map_or("", |(_, after)| after);
     let ticks: f64 = after.split_ascii_whitespace().skip(11).take(2).filter_map(|word| word.parse::<f64>().ok()).sum();
@@ -325,10 +324,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_processor_time_grows() {
-        let before = processor_s(std::process::id()).unwrap();
+    fn our_own_cpu_time_grows() {
+        let before = cpu_s(std::process::id()).unwrap();
         let began = Instant::now();
-        while processor_s(std::process::id()).unwrap() == before {
+        while cpu_s(std::process::id()).unwrap() == before {
             assert!(began.elapsed() < Duration::from_secs(30));
         }
     }

@@ -311,9 +311,7 @@ impl<'a> Replayer<'a> {
                 command.name
             )),
             // It may have succeeded when it was logged.
-            Err(CmdError::Store(
-                error @ (StoreError::System { .. } | StoreError::NoSeed { .. } | StoreError::Newer { .. }),
-            )) => Err(format!(
+            Err(CmdError::Store(error)) if error.is_fault() => Err(format!(
                 "{}: {error}. It is this machine or this version that is at fault, not the log: mend that, and start the server again; \
                  nothing was changed",
                 command.name

@@ -87,6 +87,29 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether memory, the data, the system or this version is at fault, rather than the command: another time or elsewhere the same
+    /// command on the same data may succeed.
+    pub fn is_fault(&self) -> bool {
+        match self {
+            Self::OutOfMemory { .. }
+            | Self::Damaged { .. }
+            | Self::Newer { .. }
+            | Self::System { .. }
+            | Self::NoSeed { .. } => true,
+            Self::WrongType
+            | Self::NotInteger
+            | Self::NotFloat
+            | Self::Overflow
+            | Self::NanOrInfinity
+            | Self::HashValueNotInteger
+            | Self::HashValueNotFloat
+            | Self::TooLarge { .. }
+            | Self::OutOfRange { .. }
+            | Self::NoSuchKey
+            | Self::NoSuchDb { .. } => false,
+        }
+    }
+
     /// A [`StoreError::Damaged`] that says what was found.
     pub(crate) fn damaged(what: impl Into<String>) -> StoreError {
         StoreError::Damaged { what: what.into() }

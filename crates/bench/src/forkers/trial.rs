@@ -14,7 +14,7 @@ use super::candidates::{Candidate, ForkersScale};
 use crate::load::closed_loop::micros;
 use crate::load::open_loop::{self, LatencySample, OpenLoop};
 use crate::memory;
-use crate::process::{background_save, processor_s};
+use crate::process::{background_save, cpu_s};
 use crate::requests::{self, Values};
 use crate::resp::Connection;
 use quire_rng::SplitMix64;
@@ -132,7 +132,7 @@ fn save_several(
     let before = if watch_memory { memory::proportional_bytes(pid)? } else { 0 };
     for _ in 0..saves {
         let (began, updates) = (Instant::now(), done.load(Ordering::Relaxed));
-        let used_s = processor_s(pid)?;
+        let used_s = cpu_s(pid)?;
         let watching = AtomicBool::new(!watch_memory);
         let (save, peak) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| memory::watch_peak(pid, Duration::from_millis(100), &watching));
@@ -144,7 +144,7 @@ fn save_several(
         let rate = |since: Duration| (done.load(Ordering::Relaxed) - updates) as f64 / since.as_secs_f64();
         trial.during_per_s.push(rate(began.elapsed()));
         let count = (done.load(Ordering::Relaxed) - updates).max(1);
-        trial.processor_us.push((processor_s(pid)? - used_s) * 1e6 / count as f64);
+        trial.processor_us.push((cpu_s(pid)? - used_s) * 1e6 / count as f64);
         trial.took_s.push(save.took.as_secs_f64());
         trial.forks_us.push(candidate.server.save_stall_us(&mut candidate.control)?);
         spans.push((micros(began - origin), micros(began.elapsed() + (began - origin) + TAIL)));

@@ -1,6 +1,6 @@
 //! Part `rates`: requests a second of a command for each type, by redis-benchmark, alone and in pipelines of 16.
 //!
-//! Where the client takes longer for a request than the servers do, their rates are the client's. So the servers' processor time for
+//! Where the client takes longer for a request than the servers do, their rates are the client's. So the servers' CPU time for
 //! a request is told besides.
 //!
 //! Relies on every server answering the load alike, which is looked at before it is measured.
@@ -9,7 +9,7 @@ use anyhow::ensure;
 
 use super::{of_peer, summary};
 use crate::null_server::NullServer;
-use crate::process::processor_s;
+use crate::process::cpu_s;
 use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS, RANDOM};
 use crate::report::{BetterDirection, Figure, Report};
 use crate::resp::{Connection, Value};
@@ -21,7 +21,7 @@ const REQUESTS: u64 = 200_000;
 const FEW_REQUESTS: u64 = 15_000;
 const PIPELINED: u64 = 6;
 const KEYS: u64 = 100_000;
-/// The least that the system tells of processor time.
+/// The least that the system tells of CPU time.
 const TICK_S: f64 = 0.01;
 const SCRIPT: &str = "return redis.call('INCR',KEYS[1])";
 
@@ -76,8 +76,8 @@ const SCRIPTED: Load = load("eval", &["EVAL", SCRIPT, "1", "counter:__rand_int__
 pub struct RateResults {
     alone: Vec<Figure>,
     pipelined: Vec<Figure>,
-    /// Processor time for a request in a pipeline, the peer's over ours.
-    processor: Vec<Figure>,
+    /// CPU time for a request in a pipeline, the peer's over ours.
+    cpu: Vec<Figure>,
 }
 
 /// Measures on servers of this part's own.
@@ -87,9 +87,9 @@ pub fn measure(setup: &ExperimentSetup) -> anyhow::Result<RateResults> {
         (0..setup.programs().len()).map(|index| setup.start(index, "rates")).collect::<Result<Vec<_>, _>>()?;
     for load in LOADS.iter().chain([&SCRIPTED]) {
         found.alone.push(compare(setup, &mut candidates, load, 1)?.0);
-        let (rate, processor) = compare(setup, &mut candidates, load, 16)?;
+        let (rate, cpu) = compare(setup, &mut candidates, load, 16)?;
         found.pipelined.push(rate);
-        found.processor.push(processor);
+        found.cpu.push(cpu);
     }
     Ok(found)
 }
@@ -109,11 +109,11 @@ pub fn figures(found: &RateResults, report: &mut Report) {
     report.results.push(mean.goal(1.5).bound(BOUND, bound("mean")));
     report.results.push(worst.goal(1.0).bound(BOUND, bound("worst")));
     report.info.extend(summary("types_p1", BetterDirection::Higher, &ratios(&found.alone)));
-    report.info.extend(summary("types_p16_processor", BetterDirection::Higher, &ratios(&found.processor)));
-    report.info.extend(found.pipelined.iter().chain(&found.processor).chain(&found.alone).cloned());
+    report.info.extend(summary("types_p16_cpu", BetterDirection::Higher, &ratios(&found.cpu)));
+    report.info.extend(found.pipelined.iter().chain(&found.cpu).chain(&found.alone).cloned());
 }
 
-/// The ratio of rates, and that of the processor time for a request.
+/// The ratio of rates, and that of the CPU time for a request.
 fn compare(
     setup: &ExperimentSetup,
     candidates: &mut [Candidate],
@@ -137,42 +137,33 @@ fn compare(
         })
     };
     let name = format!("{}_p{pipeline}_ratio", load.name);
-    let mut processor_us: Vec<(String, f64)> = Vec::new();
+    let mut cpu_us = vec![Vec::new(); candidates.len()];
     let figure = rate_ratio(setup, candidates, &name, &what, |candidate| {
         let (port, pid) = (candidate.server.port(), candidate.server.pid());
         prepare(&mut Connection::open(port)?, load.before, requests)?;
         setup.settle();
-        let before_s = processor_s(pid)?;
+        let before_s = cpu_s(pid)?;
         let rate = rate(port)?;
-        processor_us.push((
-            candidate.server.name().to_owned(),
-            (processor_s(pid)? - before_s).max(TICK_S) * 1e6 / requests as f64,
-        ));
+        let took_s = (cpu_s(pid)? - before_s).max(TICK_S);
+        let index = candidates.iter().position(|other| other.server.pid() == pid).unwrap_or(0);
+        cpu_us[index].push(took_s * 1e6 / requests as f64);
         Ok(rate)
     })?;
-    let processor = processor_ratio(candidates, &format!("{}_p{pipeline}_processor_ratio", load.name), &processor_us);
+    let cpu = cpu_ratio(candidates, &format!("{}_p{pipeline}_cpu_ratio", load.name), &cpu_us);
     let null_server = NullServer::answering(load.words, &reply.to_bytes())?;
     let null_rates = (0..setup.rounds).map(|_| rate(null_server.port())).collect::<anyhow::Result<Vec<f64>>>()?;
     let peer = of_peer(
         &figure.peer.iter().filter_map(|(name, rate)| Some((name.clone(), rate.as_f64()?))).collect::<Vec<_>>(),
     );
-    Ok((figure.bound(BOUND, Spread::or_nan(&null_rates).median / peer), processor))
+    Ok((figure.bound(BOUND, Spread::or_nan(&null_rates).median / peer), cpu))
 }
 
-/// The peer's processor time for a request over ours, of the medians.
-fn processor_ratio(candidates: &[Candidate], name: &str, processor_us: &[(String, f64)]) -> Figure {
-    let median_of = |server: &str| {
-        let of_server: Vec<f64> = processor_us.iter().filter(|(name, _)| name == server).map(|(_, us)| *us).collect();
-        Spread::or_nan(&of_server).median
-    };
-    let medians: Vec<(String, f64)> = candidates
-        .iter()
-        .map(|candidate| candidate.server.name().to_owned())
-        .map(|name| (name.clone(), median_of(&name)))
-        .collect();
-    let ours = medians.first().map_or(f64::NAN, |(_, us)| *us);
-    let figure = Figure::new(name, of_peer(&medians) / ours, "x", BetterDirection::Higher)
-        .note("µs of processor time for a request");
+/// The peer's CPU time for a request over ours, of the medians.
+fn cpu_ratio(candidates: &[Candidate], name: &str, cpu_us: &[Vec<f64>]) -> Figure {
+    let names = candidates.iter().map(|candidate| candidate.server.name().to_owned());
+    let medians: Vec<(String, f64)> = names.zip(cpu_us.iter().map(|us| Spread::or_nan(us).median)).collect();
+    let ratio = of_peer(&medians) / medians[0].1;
+    let figure = Figure::new(name, ratio, "x", BetterDirection::Higher).note("µs of CPU time for a request");
     medians.iter().fold(figure, |figure, (name, us)| figure.peer(name, (us * 1000.0).round() / 1000.0))
 }
 

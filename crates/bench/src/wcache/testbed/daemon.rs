@@ -16,6 +16,7 @@ use quire_sys::ask::{TerminationSignal, to_end};
 
 use super::interrupt::Interrupt;
 use super::loop_disk::unmount;
+use crate::process;
 use crate::wcache::cache_policy::CachePolicy;
 
 /// How a directory is to be served.
@@ -111,13 +112,9 @@ impl MountDaemon {
         last.into_iter().rev().collect::<Vec<_>>().join("; ")
     }
 
-    /// Processor time that it took so far, in seconds.
+    /// CPU time that it took so far, in seconds.
     pub fn cpu_s(&self) -> Option<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        let fields: Vec<&str> = stat.rsplit(')').next()?.split_ascii_whitespace().collect();
-        let ticks = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
-        // The kernel counts in hundredths of a second for every process, whatever its own clock.
-        Some(ticks / 100.0)
+        process::cpu_s(self.child.id()).ok()
     }
 
     /// Writes everything back, unmounts and ends.
