@@ -1,4 +1,4 @@
-"""The facts of commands as both servers tell them: COMMAND INFO and COMMAND DOCS.
+"""The facts that both servers tell: COMMAND INFO and COMMAND DOCS of each command, and which fields INFO has.
 
 Summaries and costs are worded differently on purpose; histories and deprecations are not told by Quire.
 """
@@ -88,6 +88,26 @@ def arguments(listed):
         fields[b"arguments"] = arguments(fields.get(b"arguments", []))
         shown.append(fields)
     return shown
+
+
+# Fields of INFO that Redis has and Quire lacks: they tell of how Redis is built and of what it does in its own way.
+LACKING_FIELDS = {
+    "aof_rewrites_consecutive_failures", "atomicvar_api", "clients_in_timeout_table", "current_cow_size_age", "current_save_keys_processed",
+    "current_save_keys_total", "dump_payload_sanitizations", "gcc_version", "module_fork_in_progress", "module_fork_last_cow_size",
+    "reply_buffer_expands", "reply_buffer_shrinks",
+}
+
+
+def compare_info(pair):
+    """The fields of INFO that Redis has and Quire lacks, and how many Redis has."""
+    pair.reset()
+    names = lambda side: {
+        line.split(":")[0] for line in pair.open[side][0].call("INFO", "everything").tree[1].decode().splitlines() if ":" in line
+    }
+    ours, theirs = names(0), names(1)
+    # What each has of single commands and errors is what has run there.
+    theirs = {name for name in theirs if not name.startswith(("cmdstat_", "errorstat_", "latency_percentiles_usec_"))}
+    return sorted(f"INFO lacks {name}" for name in theirs - ours - LACKING_FIELDS), len(theirs)
 
 
 def compare(pair):

@@ -323,10 +323,12 @@ def both_say(data, cuts=()):
 
 
 def facts(_):
-    """COMMAND INFO and COMMAND DOCS of every command that Quire has."""
+    """COMMAND INFO and COMMAND DOCS of every command that Quire has, and the names of INFO's fields."""
     differences, compared = _facts.compare(PAIR)
     assert not differences, f"{len(differences)} differences\n" + "\n".join(differences)
-    return f"{compared} commands"
+    lacking, fields = _facts.compare_info(PAIR)
+    assert not lacking, "\n".join(lacking)
+    return f"{compared} commands, {fields} fields of INFO"
 
 
 def random_commands(options):

@@ -80,7 +80,7 @@ pub fn slice(store: &mut Store, server: &mut ServerState) {
     let took = now.duration_since(began);
     server.steps.defrag.note_slice(took, now);
     let took_ms = took.as_millis() as u64;
-    if server.config.latency_threshold_ms > 0 && took_ms >= server.config.latency_threshold_ms {
+    if server.config.latency.threshold_ms > 0 && took_ms >= server.config.latency.threshold_ms {
         let unix_s = server.unix_s();
         server.monitoring.latency.record(DEFRAG_CYCLE, unix_s, took_ms);
     }

@@ -338,10 +338,13 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
     let duration = end.saturating_duration_since(ctx.server.clock.command_start);
     ctx.server.clock.command_start = end;
     let duration_ns = duration.as_nanos() as u64;
+    let keeps_durations = ctx.server.config.latency.keeps_durations;
     let stats = ctx.server.stats.command(command.id);
     stats.calls += 1;
     stats.total_ns += duration_ns;
-    stats.durations.count(duration_ns);
+    if keeps_durations {
+        stats.durations.count(duration_ns);
+    }
     stats.failed += u64::from(failed);
     ctx.server.stats.commands_processed += 1;
     // No limit below a microsecond matters, so that most commands are done here.
@@ -360,7 +363,7 @@ fn show_to_monitors(command: &Command, ctx: &mut Ctx<'_>) {
 
 #[cold]
 fn note_slow(command: &Command, ctx: &mut Ctx<'_>, duration_us: u64) {
-    let threshold_ms = ctx.server.config.latency_threshold_ms;
+    let threshold_ms = ctx.server.config.latency.threshold_ms;
     let duration_ms = duration_us / 1000;
     if threshold_ms > 0 && duration_ms >= threshold_ms {
         let event = if command.spec.has(FAST) { latency::FAST_COMMAND } else { latency::COMMAND };

@@ -94,7 +94,7 @@ pub fn make_room(store: &mut Store, server: &mut ServerState) -> RoomState {
         notifications::tell_gone(store, server);
     }
     let took_ms = began.elapsed().as_millis() as u64;
-    if server.config.latency_threshold_ms > 0 && took_ms >= server.config.latency_threshold_ms {
+    if server.config.latency.threshold_ms > 0 && took_ms >= server.config.latency.threshold_ms {
         let unix_s = server.unix_s();
         server.monitoring.latency.record(EVICTION_CYCLE, unix_s, took_ms);
     }

@@ -150,7 +150,7 @@ fn take_ended(state: &mut ServerState) -> SaveCut {
 }
 
 fn note_cut(state: &mut ServerState, cut_us: u64) {
-    let threshold_ms = state.config.latency_threshold_ms;
+    let threshold_ms = state.config.latency.threshold_ms;
     if threshold_ms > 0 && cut_us / 1000 >= threshold_ms {
         let unix_s = state.unix_s();
         state.monitoring.latency.record("cut", unix_s, cut_us / 1000);

@@ -6,7 +6,7 @@ use crate::client::CommandId;
 use crate::durations::DurationCounts;
 
 /// What is counted per command.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct CommandStats {
     /// Runs.
     pub calls: u64,
@@ -16,7 +16,7 @@ pub struct CommandStats {
     pub rejected: u64,
     /// Ended with an error.
     pub failed: u64,
-    /// How long they took.
+    /// How long they took, while `latency-tracking` is on.
     pub durations: DurationCounts,
 }
 
@@ -47,6 +47,27 @@ impl RateSampler {
     /// The mean of the samples.
     pub fn per_second(&self) -> u64 {
         self.samples.iter().sum::<u64>() / RATE_SAMPLES as u64
+    }
+}
+
+/// Turns of the loop that serves clients.
+#[derive(Default, Debug)]
+pub struct TurnStats {
+    /// All of them.
+    pub count: u64,
+    /// Time that they took together, without the waiting between them.
+    pub duration_ns: u64,
+    /// Turns per second.
+    pub rate: RateSampler,
+    /// Nanoseconds of turns per second.
+    pub duration_rate: RateSampler,
+}
+
+impl TurnStats {
+    /// Takes samples of the counters.
+    pub fn sample(&mut self, now_ms: u64) {
+        self.rate.sample(self.count, now_ms);
+        self.duration_rate.sample(self.duration_ns, now_ms);
     }
 }
 
@@ -87,6 +108,8 @@ pub struct ServerStats {
     pub input_rate: RateSampler,
     /// Bytes written per second.
     pub output_rate: RateSampler,
+    /// Turns of the loop.
+    pub turns: TurnStats,
     /// Time spent looking for expired keys.
     pub expire_cycle_us: u64,
 }

@@ -192,6 +192,55 @@ fn durations_are_told_of_a_command_with_its_subcommands_or_of_one_of_these() {
 }
 
 #[test]
+fn percentiles_of_durations_are_told_for_each_command_while_they_are_kept() {
+    let server = start(&[("enable-debug-command", "yes")]);
+    let mut client = server.client();
+    client.text("CONFIG RESETSTAT");
+    (0..9).for_each(|_| drop(client.text("DEBUG SLEEP 0")));
+    client.text("DEBUG SLEEP 0.01");
+    let parts = |told: String| -> Vec<(String, f64)> {
+        let pair = |part: &str| part.split_once('=').map(|(name, us)| (name.to_owned(), us.parse().unwrap()));
+        told.split(',').filter_map(pair).collect()
+    };
+    let told = parts(client.info("latency_percentiles_usec_debug"));
+    assert_eq!(told.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["p50", "p99", "p99.9"]);
+    assert!(told[0].1 <= told[1].1 && told[1].1 >= 10_000.0 && told[1] == ("p99".to_owned(), told[2].1), "{told:?}");
+    assert_eq!(client.info("latency_percentiles_usec_get"), "", "GET has not run");
+
+    assert_eq!(client.words(&[b"CONFIG", b"SET", b"latency-tracking-info-percentiles", b"100 0"]).text(), "OK");
+    let told = parts(client.info("latency_percentiles_usec_debug"));
+    assert!(told[0].0 == "p100" && told[1].0 == "p0" && told[0].1 >= told[1].1, "{told:?}");
+    assert!(client.text("CONFIG SET latency-tracking-info-percentiles 101").contains("between [0.0,100.0]"));
+    assert_eq!(client.call("CONFIG GET latency-tracking-info-percentiles").items()[1].text(), "100 0");
+
+    client.text("CONFIG SET latency-tracking no");
+    assert_eq!(client.info("latency_percentiles_usec_debug"), "");
+    client.text("GET key");
+    client.text("CONFIG SET latency-tracking yes");
+    assert_eq!(client.info("latency_percentiles_usec_get"), "", "it was not counted meanwhile");
+    assert!(!client.info("latency_percentiles_usec_debug").is_empty(), "what was counted before is kept");
+    assert!(client.info("cmdstat_get").starts_with("calls=1,"));
+    client.text("CONFIG RESETSTAT");
+    assert_eq!(client.info("latency_percentiles_usec_debug"), "");
+    let usual = client.text("INFO");
+    assert!(!usual.contains("# Latencystats") && client.text("INFO latencystats").starts_with("# Latencystats\r\n"));
+}
+
+#[test]
+fn turns_of_the_loop_are_counted_with_their_time_and_that_of_commands() {
+    let server = start(&[("enable-debug-command", "yes")]);
+    let mut client = server.client();
+    client.text("CONFIG RESETSTAT");
+    let number = |client: &mut Client, field: &str| client.info(field).parse::<u64>().unwrap();
+    let before = number(&mut client, "eventloop_cycles");
+    client.text("DEBUG SLEEP 0.02");
+    assert!(number(&mut client, "eventloop_cycles") > before);
+    assert!(number(&mut client, "eventloop_duration_sum") >= 20_000);
+    let of_commands_us = number(&mut client, "eventloop_duration_cmd_sum");
+    assert!(of_commands_us >= 20_000 && of_commands_us <= number(&mut client, "eventloop_duration_sum"));
+}
+
+#[test]
 fn debug_makes_keys_and_tells_of_them() {
     let server = start(&[]);
     let mut client = server.client();

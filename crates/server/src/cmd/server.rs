@@ -89,7 +89,7 @@ pub fn latency_histogram(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         ctx.reply.bulk_str("calls");
         ctx.reply.int(stats.calls as i64);
         ctx.reply.bulk_str("histogram_usec");
-        let ranges: Vec<_> = stats.durations.buckets().filter(|(_, count)| *count > 0).collect();
+        let ranges: Vec<_> = stats.durations.doublings().filter(|(_, count)| *count > 0).collect();
         ctx.reply.map(ranges.len());
         let mut runs = 0;
         for (bound_ns, count) in ranges {
@@ -122,7 +122,7 @@ pub fn latency_graph(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
 
 /// LATENCY DOCTOR
 pub fn latency_doctor(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
-    let text = ctx.server.monitoring.latency.report(ctx.server.config.latency_threshold_ms);
+    let text = ctx.server.monitoring.latency.report(ctx.server.config.latency.threshold_ms);
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

@@ -46,8 +46,6 @@ const NO_EFFECT: &[&str] = &[
     "io-threads-do-reads",
     "jemalloc-bg-thread",
     "key-load-delay",
-    "latency-tracking",
-    "latency-tracking-info-percentiles",
     "locale-collate",
     "lua-enable-deprecated-api",
     "lua-enable-insecure-api",

@@ -10,6 +10,7 @@ mod defrag;
 pub mod directive;
 pub mod file;
 pub mod foreign;
+mod latency;
 mod maxmemory;
 mod metrics;
 mod scripts;
@@ -19,6 +20,7 @@ pub mod value;
 
 pub use acl::AclSettings;
 pub use defrag::DefragSettings;
+pub use latency::LatencySettings;
 pub use maxmemory::{MaxMemory, POLICIES as EVICTION_POLICIES};
 pub use metrics::MetricsSettings;
 pub use scripts::ScriptLimits;
@@ -167,7 +169,7 @@ pub struct Config {
     pub scripts: ScriptLimits,
     pub slowlog_slower_than_us: i64,
     pub slowlog_max_len: u64,
-    pub latency_threshold_ms: u64,
+    pub latency: LatencySettings,
     /// Which events of keys are told (publish/subscribe).
     pub notify_keyspace_events: NotifyClasses,
     pub loglevel: LogLevel,
@@ -240,7 +242,7 @@ impl Config {
             scripts: ScriptLimits::default(),
             slowlog_slower_than_us: 0,
             slowlog_max_len: 0,
-            latency_threshold_ms: 0,
+            latency: LatencySettings::default(),
             notify_keyspace_events: NotifyClasses::default(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),

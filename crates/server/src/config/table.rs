@@ -11,6 +11,7 @@ use super::acl;
 use super::defrag;
 pub use super::directive::Directive;
 use super::directive::{Setting, directive, flag, integer, memory, text};
+use super::latency;
 use super::maxmemory;
 use super::metrics;
 use super::scripts;
@@ -385,15 +386,6 @@ static OWN: &[Directive] = &[
         slowlog_slower_than_us
     ),
     integer!("slowlog-max-len", "128", MUTABLE, 0, 1_000_000, "Entries that the slow log keeps.", slowlog_max_len),
-    integer!(
-        "latency-monitor-threshold",
-        "0",
-        MUTABLE,
-        0,
-        i64::MAX,
-        "Milliseconds from which an event is recorded; 0 means never.",
-        latency_threshold_ms
-    ),
     directive!(
         "tracking-table-max-keys",
         "1000000",
@@ -498,6 +490,7 @@ pub fn directives() -> impl Iterator<Item = &'static Directive> {
         metrics::DIRECTIVES,
         maxmemory::DIRECTIVES,
         defrag::DIRECTIVES,
+        latency::DIRECTIVES,
         scripts::DIRECTIVES,
     ];
     families.into_iter().flatten().chain(LIMITS.iter())

@@ -71,7 +71,7 @@ fn commands(server: &ServerState) -> Vec<Metric> {
 
 fn histogram(stats: &CommandStats) -> Histogram {
     let mut buckets: Vec<(f64, u64)> =
-        stats.durations.buckets().map(|(bound_ns, count)| (bound_ns as f64 / 1e9, count)).collect();
+        stats.durations.doublings().map(|(bound_ns, count)| (bound_ns as f64 / 1e9, count)).collect();
     if let Some(last) = buckets.last_mut() {
         // What takes longer than the last bound is counted there, too.
         last.0 = f64::INFINITY;

@@ -252,6 +252,9 @@ impl Engine {
             self.close_slot(slot);
         }
         self.worker.state.clients.end_turn();
+        let ServerState { stats, clock, .. } = &mut self.worker.state;
+        stats.turns.count += 1;
+        stats.turns.duration_ns += clock.now.elapsed().as_nanos() as u64;
     }
 
     /// Whether there is a log, or a client that has waited for one that is gone.

@@ -43,6 +43,7 @@ impl Engine {
         state.stats.command_rate.sample(commands, now_ms);
         state.stats.input_rate.sample(input, now_ms);
         state.stats.output_rate.sample(output, now_ms);
+        state.stats.turns.sample(now_ms);
         let touched = self.worker.store.take_touched();
         state.mark_touched(&touched, 0);
         eviction::look(&mut self.worker.store, state);
@@ -109,7 +110,7 @@ impl Engine {
         let took = began.elapsed();
         state.stats.expire_cycle_us += took.as_micros() as u64;
         let took_ms = took.as_millis() as u64;
-        if state.config.latency_threshold_ms > 0 && took_ms >= state.config.latency_threshold_ms {
+        if state.config.latency.threshold_ms > 0 && took_ms >= state.config.latency.threshold_ms {
             let unix_s = state.unix_s();
             state.monitoring.latency.record("expire-cycle", unix_s, took_ms);
         }

@@ -51,7 +51,7 @@ pub static SPECS: &[CommandSpec] = &[
         .summary("Tells figures of the server.")
         .args(&[Arg::string("section").multiple().optional()])
         .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-        .differs("Has further fields about saves, restores and the log of writes; has no latencystats."),
+        .differs("Has further fields about saves, restores and the log of writes."),
     server(CommandSpec::new("lastsave", 1, persistence::lastsave), "1.0.0", O_1)
         .flags(LOADING | STALE | FAST | OPERATORS)
         .summary("Tells when the data was last saved.")
