@@ -56,7 +56,7 @@ impl PipelinedStats {
         self.requests as f64 / self.took.as_secs_f64()
     }
 
-    /// The part of the time that the client had something to do. Near 1 it was the client that set the pace.
+    /// The part of the time that the client had something to do. Near 1 it was the client that set the remaining.
     pub fn client_busy(&self) -> f64 {
         self.client_cpu.as_secs_f64() / self.took.as_secs_f64()
     }
@@ -78,14 +78,14 @@ pub fn run(load: PipelinedLoad<'_>) -> anyhow::Result<PipelinedStats> {
         connections.push(connection);
     }
     let (started, cpu_before_ns) = (Instant::now(), thread::cpu_time_ns());
-    let mut pace = Pace {
+    let mut remaining = RemainingLoad {
         rng: SplitMix64::new(SEED),
         keys: load.keys,
         pipeline: load.pipeline,
         batches_left: load.requests.div_ceil(load.pipeline as u64),
     };
-    let requests = pace.batches_left * load.pipeline as u64;
-    exchange(&mut poll, &mut connections, &mut pace, requests)?;
+    let requests = remaining.batches_left * load.pipeline as u64;
+    exchange(&mut poll, &mut connections, &mut remaining, requests)?;
     let client_cpu = Duration::from_nanos(thread::cpu_time_ns() - cpu_before_ns);
     Ok(PipelinedStats { requests, took: started.elapsed(), client_cpu })
 }
@@ -98,12 +98,12 @@ pub fn run(load: PipelinedLoad<'_>) -> anyhow::Result<PipelinedStats> {
 fn exchange(
     poll: &mut Poll,
     connections: &mut [PipelinedConnection],
-    pace: &mut Pace,
+    remaining: &mut RemainingLoad,
     requests: u64,
 ) -> anyhow::Result<()> {
     let (mut events, mut input) = (Events::with_capacity(connections.len()), vec![0; INPUT_BYTES]);
     for connection in &mut *connections {
-        connection.send_batch(pace)?;
+        connection.send_batch(remaining)?;
     }
     let mut answered = 0;
     while answered < requests {
@@ -117,15 +117,15 @@ fn exchange(
         }
         // After all reads, so that the server is woken once and finds many requests.
         for event in &events {
-            connections[event.token().0].send(pace)?;
+            connections[event.token().0].send(remaining)?;
         }
     }
     Ok(())
 }
 
-/// What the connections share: the numbers, and how many batches there are to send.
+/// What the connections share of the load: the numbers to come, and how many batches there are to send.
 #[derive(Debug)]
-struct Pace {
+struct RemainingLoad {
     rng: SplitMix64,
     keys: u64,
     pipeline: usize,
@@ -183,18 +183,18 @@ impl PipelinedConnection {
     }
 
     /// Sends what is left of the batch, or the next one if this one is answered.
-    fn send(&mut self, pace: &mut Pace) -> anyhow::Result<()> {
-        if self.awaited == 0 { self.send_batch(pace) } else { self.flush() }
+    fn send(&mut self, remaining: &mut RemainingLoad) -> anyhow::Result<()> {
+        if self.awaited == 0 { self.send_batch(remaining) } else { self.flush() }
     }
 
-    fn send_batch(&mut self, pace: &mut Pace) -> anyhow::Result<()> {
-        if pace.batches_left == 0 {
+    fn send_batch(&mut self, remaining: &mut RemainingLoad) -> anyhow::Result<()> {
+        if remaining.batches_left == 0 {
             return Ok(());
         }
         ensure!(!self.is_ending, "the server closed a connection");
-        pace.batches_left -= 1;
-        self.batch.draw(&mut pace.rng, pace.keys);
-        (self.sent, self.awaited) = (0, pace.pipeline);
+        remaining.batches_left -= 1;
+        self.batch.draw(&mut remaining.rng, remaining.keys);
+        (self.sent, self.awaited) = (0, remaining.pipeline);
         self.flush()
     }
 
