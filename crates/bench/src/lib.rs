@@ -32,6 +32,7 @@ pub mod progress;
 pub mod quick;
 pub mod redis_benchmark;
 pub mod redraw;
+pub mod reply_skimmer;
 pub mod report;
 pub mod requests;
 pub mod resp;

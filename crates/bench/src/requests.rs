@@ -6,14 +6,34 @@ use quire_rng::SplitMix64;
 
 /// Bytes in every key.
 pub const KEY_BYTES: usize = 16;
+/// Digits of a number in a key.
+pub const DIGITS: usize = 12;
 
 /// Writes key number `index` (`key:` and twelve digits) to `to`.
 pub fn write_key(index: u64, to: &mut [u8; KEY_BYTES]) {
-    to[..4].copy_from_slice(b"key:");
-    let mut rest = index;
-    for digit in to[4..].iter_mut().rev() {
+    let (name, digits) = to.split_at_mut(4);
+    name.copy_from_slice(b"key:");
+    if let Some(digits) = digits.first_chunk_mut() {
+        write_digits(index, digits);
+    }
+}
+
+/// Writes the last twelve digits of `number` to `to`.
+pub fn write_digits(number: u64, to: &mut [u8; DIGITS]) {
+    let mut rest = number;
+    for digit in to.iter_mut().rev() {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
+    }
+}
+
+/// Appends a command of these words to `to`.
+pub fn push_command(to: &mut Vec<u8>, words: &[&[u8]]) {
+    to.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        to.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        to.extend_from_slice(word);
+        to.extend_from_slice(b"\r\n");
     }
 }
 

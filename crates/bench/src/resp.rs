@@ -6,6 +6,9 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use crate::reply_skimmer::{ReplySkimmer, malformed};
+use crate::requests;
+
 /// A reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
@@ -66,12 +69,8 @@ impl Connection {
     /// # Errors
     /// When the connection fails; an error reply is a [`Value::Error`].
     pub fn call(&mut self, words: &[&[u8]]) -> io::Result<Value> {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            request.extend_from_slice(word);
-            request.extend_from_slice(b"\r\n");
-        }
+        let mut request = Vec::new();
+        requests::push_command(&mut request, words);
         self.send(&request)?;
         self.reply()
     }
@@ -93,20 +92,20 @@ impl Connection {
         self.stream.write_all(requests)
     }
 
-    /// Reads and drops `count` replies that are no arrays; returns how many of them were errors.
+    /// Reads and drops `count` replies; returns how many errors were among them, those in arrays too.
     ///
     /// # Errors
     /// When the connection fails or a reply is malformed.
     pub fn skip(&mut self, count: usize) -> io::Result<usize> {
-        let mut errors = 0;
-        for _ in 0..count {
-            let (kind, number) = self.head()?;
-            match kind {
-                b'-' => errors += 1,
-                b'$' if number >= 0 => self.consume(number as usize + 2)?,
-                b'+' | b':' | b'$' => {}
-                _ => return Err(malformed("a reply of another kind than expected")),
+        let (mut skimmer, mut replies, mut errors) = (ReplySkimmer::default(), 0, 0);
+        while replies < count {
+            if self.start == self.end {
+                self.fill()?;
             }
+            let found = skimmer.skim(&self.input[self.start..self.end], count - replies)?;
+            self.start += found.bytes;
+            replies += found.replies;
+            errors += found.errors;
         }
         Ok(errors)
     }
@@ -133,22 +132,6 @@ impl Connection {
             }
             _ => return Err(malformed("an unknown kind of reply")),
         })
-    }
-
-    /// The kind byte of the next reply and the number after it (0 when it is no number).
-    fn head(&mut self) -> io::Result<(u8, i64)> {
-        let line_end = self.line_end()?;
-        let line = &self.input[self.start..line_end];
-        let mut number = 0_i64;
-        let negative = line.get(1) == Some(&b'-');
-        for &byte in &line[1..] {
-            if byte.is_ascii_digit() {
-                number = number.wrapping_mul(10).wrapping_add(i64::from(byte - b'0'));
-            }
-        }
-        let head = (line[0], if negative { -number } else { number });
-        self.start = line_end + 2;
-        Ok(head)
     }
 
     fn take_line(&mut self) -> io::Result<Vec<u8>> {
@@ -220,10 +203,6 @@ impl Connection {
     }
 }
 
-fn malformed(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the server sent {what}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,8 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn skipping_counts_errors_and_steps_over_bulks() {
-        let mut connection = served(b"+OK\r\n$5\r\n-x\r\ny\r\n-ERR\r\n$-1\r\n:1\r\n");
+    fn skipping_counts_errors_steps_over_bulks_and_leaves_what_follows() {
+        let mut connection = served(b"+OK\r\n$5\r\n-x\r\ny\r\n-ERR\r\n$-1\r\n:1\r\n:2\r\n");
         assert_eq!(connection.skip(5).unwrap(), 1);
+        assert_eq!(connection.reply().unwrap(), Value::Int(2));
     }
 }
