@@ -91,11 +91,17 @@ impl Tool {
         // Through the C library the sanitizers see mappings come and go; direct system calls are invisible to them.
         command.env("RUSTFLAGS", format!("-Zsanitizer={} --cfg=rustix_use_libc", self.name()));
         command.env("QUIRE_STRESS_SECONDS", seconds.to_string());
+        // The mechanisms have their own handlers of SIGBUS, and a test sees a program end by its default.
+        let handlers = "handle_sigbus=0";
         if self == Self::Thread {
             // Without it the standard library's own synchronisation is invisible and every channel looks like a race.
             command.arg("-Zbuild-std");
             let meant = std::env::current_dir()?.join("crates/snapshot/tests/thread-sanitizer.txt");
-            command.env("TSAN_OPTIONS", format!("suppressions={}", meant.display()));
+            // A child that a test forks may start threads: the fork is the C library's.
+            let options = format!("{handlers}:die_after_fork=0:suppressions={}", meant.display());
+            command.env("TSAN_OPTIONS", options);
+        } else {
+            command.env("ASAN_OPTIONS", handlers);
         }
         Ok(command)
     }
