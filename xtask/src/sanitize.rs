@@ -1,5 +1,5 @@
-//! `sanitize`: the snapshot mechanisms under Miri and the sanitizers, and saves of a store that is written meanwhile under
-//! ThreadSanitizer.
+//! `sanitize`: the snapshot mechanisms under Miri and the sanitizers, and dumps, restores and saves of a store that is written meanwhile
+//! under ThreadSanitizer.
 //!
 //! Relies on a nightly toolchain. Each tool that is missing is named with the command that installs it, and left out: the
 //! stable toolchain alone has to be enough for all other checks. What each tool can and can't see is in
@@ -75,9 +75,10 @@ impl Tool {
                 Ok(vec![command])
             }
             Self::Address => Ok(vec![self.sanitized("quire-snapshot", SNAPSHOT, seconds)?]),
-            // Of the store: saves by the dumper thread while the engine thread writes.
+            // Of images: dumps while a thread writes, and mapped restores; of the store: saves by the dumper thread while the engine thread writes.
             Self::Thread => Ok(vec![
                 self.sanitized("quire-snapshot", SNAPSHOT_BUT_FORK, seconds)?,
+                self.sanitized("quire-checkpoint", &["--test", "integration", "--", "roundtrip::", "map::"], seconds)?,
                 self.sanitized("quire-store", &["--test", "integration", "saves::"], seconds)?,
             ]),
         }
