@@ -19,6 +19,7 @@ use std::time::Instant;
 use quire_sys::map::{self, MapSharing, Protection};
 use quire_sys::mem::Reservation;
 use quire_sys::pagemap::{Pagemap, PagemapEntry};
+use quire_sys::proc_maps;
 
 use crate::mechanism::Mechanism;
 use crate::origin::{MechanismError, Origin, OriginStats, View, ViewError, check};
@@ -119,6 +120,31 @@ impl WrittenPages {
         }
         Ok(written)
     }
+
+    /// Adds what the page map of a mapped file does not tell: pages that the file has and that were not written since. An earlier mechanism
+    /// may have left such a mapping. Reads them all, and leaves out those that are zero.
+    fn add_pages_of_files(&mut self, span: &PageRange) -> io::Result<()> {
+        let (base, end) = (span.base() as usize, span.base() as usize + span.len());
+        let mut files: Vec<Range<usize>> = Vec::new();
+        proc_maps::each(&mut vec![0; proc_maps::BUFFER_BYTES], |mapping| {
+            let part = mapping.start.max(base)..mapping.end.min(end);
+            if !mapping.anonymous && !part.is_empty() {
+                files.push(part.start - base..part.end - base);
+            }
+            mapping.start < end
+        })?;
+        let mut bytes = [0; PAGE_SIZE];
+        for offset in files.into_iter().flat_map(|part| part.step_by(PAGE_SIZE)) {
+            // SAFETY: inside the span, which is mapped; a thread that writes it meanwhile is what the racy copy is for.
+            unsafe { racy::copy(span.at(offset), bytes.as_mut_ptr(), PAGE_SIZE) };
+            let (page, bit) = (offset / PAGE_SIZE, 1 << (offset / PAGE_SIZE % 64));
+            if bytes != [0; PAGE_SIZE] && self.bits[page / 64] & bit == 0 {
+                self.bits[page / 64] |= bit;
+                self.count += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Tests count the words of the page map and of bits that a cut looks at.
@@ -162,8 +188,9 @@ impl Source {
         if let Some(content) = current.as_ref().filter(|_| written.count == 0) {
             return Ok((Arc::clone(content), 0));
         }
-        if let Some(content) = current.as_ref() {
-            written.bits.iter_mut().zip(&content.filled).for_each(|(bits, filled)| *bits |= filled);
+        match current.as_ref() {
+            Some(content) => written.bits.iter_mut().zip(&content.filled).for_each(|(bits, filled)| *bits |= filled),
+            None => written.add_pages_of_files(&self.span).map_err(failed("reading /proc/self/maps"))?,
         }
         let content = Arc::new(self.write_file(written.bits)?);
         map_over(&content.file, &self.span)?;

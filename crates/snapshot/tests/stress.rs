@@ -3,7 +3,7 @@
 //!
 //! Relies on content that describes itself (`common/cells.rs`). `QUIRE_STRESS_SECONDS` says for how long (20), and
 //! `QUIRE_STRESS_SEED` where to begin: a round that fails has printed its seed. What threads do when is not in the seed, so
-//! a failure may take several tries to come back. `cargo xtask stress` runs it for long.
+//! a failure may take several tries to come back. `QUIRE_STRESS_WITHOUT` names a mechanism that is left out. `cargo xtask stress` runs it for long.
 
 #[path = "common/mod.rs"]
 #[allow(dead_code, reason = "the suite uses other parts of it")]
@@ -41,7 +41,9 @@ fn nothing_is_found_by_random_use_of_all_mechanisms() {
     let works = |mechanism: &Mechanism| {
         attach_or_skip(*mechanism, Memory::new(KINDS[0], 1).span(), &OriginOptions::default()).is_some()
     };
-    let mechanisms: Vec<_> = Mechanism::ALL.into_iter().filter(works).collect();
+    let without = std::env::var("QUIRE_STRESS_WITHOUT").ok().map(|name| name.parse::<Mechanism>().unwrap());
+    let wanted = |mechanism: &Mechanism| Some(*mechanism) != without;
+    let mechanisms: Vec<_> = Mechanism::ALL.into_iter().filter(wanted).filter(works).collect();
     let end = Instant::now() + Duration::from_secs(seconds);
     // Long runs have longer rounds; every mechanism has its turn twice at least.
     let round = Duration::from_secs_f64((seconds as f64 / mechanisms.len() as f64 / 2.0).clamp(0.05, 5.0));

@@ -19,10 +19,11 @@ pub struct SyscallFilter {
 /// The calls that tests of other crates name.
 pub mod calls {
     pub use libc::{
-        SYS_clone, SYS_clone3, SYS_eventfd2, SYS_fallocate, SYS_flock, SYS_ftruncate, SYS_ioctl, SYS_lseek,
-        SYS_madvise, SYS_memfd_create, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munmap, SYS_openat, SYS_pidfd_open,
-        SYS_pidfd_send_signal, SYS_pread64, SYS_pwrite64, SYS_read, SYS_recvfrom, SYS_rt_sigaction, SYS_sendmsg,
-        SYS_sendto, SYS_socketpair, SYS_userfaultfd, SYS_waitid,
+        SYS_clone, SYS_clone3, SYS_close_range, SYS_eventfd2, SYS_fallocate, SYS_flock, SYS_ftruncate, SYS_getdents64,
+        SYS_ioctl, SYS_lseek, SYS_madvise, SYS_memfd_create, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_munmap, SYS_open,
+        SYS_openat, SYS_pidfd_open, SYS_pidfd_send_signal, SYS_ppoll, SYS_pread64, SYS_pwrite64, SYS_read,
+        SYS_recvfrom, SYS_recvmsg, SYS_rt_sigaction, SYS_sendmsg, SYS_sendto, SYS_socketpair, SYS_userfaultfd,
+        SYS_waitid,
     };
 }
 

@@ -41,6 +41,20 @@ fn version_1() -> (Homes, Vec<u8>, Vec<u8>) {
     (homes, data, file)
 }
 
+/// What commit a5bec3dd^, the last that wrote version 2, left when the power failed, after it had opened the log of version 1 and made
+/// the same changes as in [`version_3`]. The first truncation has a record that names it as done; the directory's file lacks the second.
+fn version_2() -> (Homes, Vec<u8>, Vec<u8>) {
+    let homes = unfolded([
+        include_bytes!("fixtures/log-v2/fast.sparse"),
+        include_bytes!("fixtures/log-v2/witness.sparse"),
+        include_bytes!("fixtures/log-v2/data.sparse"),
+        include_bytes!("fixtures/log-v2/file.sparse"),
+    ]);
+    let (_, data, mut file) = version_1();
+    FIRST_CHANGES.iter().for_each(|change| change.apply(&mut file));
+    (homes, data, file)
+}
+
 /// As the Quire of 28 November 2026 left it when the power failed, after it had opened that of version 1 and written to it.
 fn version_3() -> (Homes, Vec<u8>, Vec<u8>) {
     let homes = unfolded([
@@ -114,6 +128,21 @@ fn a_log_that_version_1_wrote_is_read_goes_on_and_is_written_back() {
     let written = version_1();
     assert_eq!(versions(&written.0), [1, 1]);
     is_read_goes_on_and_is_written_back(written, &FIRST_CHANGES);
+}
+
+/// The truncation that ended each record "done" of the log, of all records in its order; version 1 names none.
+fn truncations_done(homes: &Homes) -> Vec<u64> {
+    let log = homes.fast.bytes("fast").unwrap();
+    let number = |record: &[u8], at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
+    let is_done = |record: &&[u8]| record.starts_with(b"QWCREC01") && record[44..48] == 3_u32.to_le_bytes();
+    log.chunks_exact(512).filter(is_done).map(|record| number(record, 80)).collect()
+}
+
+#[test]
+fn a_log_that_version_2_wrote_is_read_goes_on_and_is_written_back() {
+    let written = version_2();
+    assert_eq!((versions(&written.0), truncations_done(&written.0)), ([2, 2], vec![0, 83_968]));
+    is_read_goes_on_and_is_written_back(written, &LATER_CHANGES);
 }
 
 #[test]

@@ -394,4 +394,14 @@ mod tests {
         // SAFETY: a published page of the store.
         assert_eq!(unsafe { *cow.store.page(held) }, 0);
     }
+
+    #[test]
+    fn the_default_budget_is_four_times_the_range_and_256_mib() {
+        let capacity_bytes = |budget_bytes| {
+            let span = PageRange::allocate(4 << 20).unwrap();
+            let options = OriginOptions { background: false, budget_bytes, ..OriginOptions::default() };
+            CopyOnWrite::new(span, Mechanism::Barrier, &options, &COSTS, None).unwrap().store.capacity_bytes()
+        };
+        assert_eq!((capacity_bytes(None), capacity_bytes(Some(8 << 20))), ((16 << 20) + (256 << 20), 8 << 20));
+    }
 }

@@ -46,6 +46,7 @@ suite!(
         order::a_cut_of_a_view_outlives_the_view_and_its_later_writes,
         order::an_old_view_stays_right_through_hundreds_of_cuts,
         order::the_range_is_free_for_others_when_the_last_view_is_gone,
+        order::what_the_mechanism_before_has_left_is_kept_and_shown,
         writers::views_show_the_cut_while_several_threads_write_the_same_pages,
         writers::views_show_the_cut_under_every_option,
         writers::several_threads_read_and_cut_one_view,

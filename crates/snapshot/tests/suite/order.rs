@@ -147,3 +147,23 @@ pub fn the_range_is_free_for_others_when_the_last_view_is_gone(mechanism: Mechan
         assert!(before.iter().chain(&after).all(|&byte| byte == 0));
     }
 }
+
+/// What a mechanism leaves may be a mapping of its file, of which the page map shows only what was written since.
+pub fn what_the_mechanism_before_has_left_is_kept_and_shown(mechanism: Mechanism) {
+    for before in Mechanism::ALL {
+        for kind in KINDS {
+            let memory = Memory::new(kind, PAGES);
+            for (chosen, last) in [(before, 4), (mechanism, 6), (mechanism, 8)] {
+                let Some(origin) = attach_or_skip(chosen, memory.span(), &OriginOptions::default()) else { return };
+                fill(&*origin, last - 1, 7);
+                let view = origin.cut().unwrap();
+                fill(&*origin, last, 7);
+                let pages: Vec<u8> = (0..10).map(|page| shown(&*view, page)).collect();
+                let wanted: Vec<u8> = (0..10).map(|page| if (3..last).contains(&page) { 7 } else { 0 }).collect();
+                assert_eq!(pages, wanted, "{chosen} after {before}, {kind:?}");
+            }
+            let left: Vec<u8> = (0..10).map(|page| read(memory.span.base(), page * PAGE_SIZE + 9, 1)[0]).collect();
+            assert_eq!(left, [0, 0, 0, 7, 7, 7, 7, 7, 7, 0], "{mechanism} after {before}, {kind:?}");
+        }
+    }
+}
