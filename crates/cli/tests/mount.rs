@@ -12,6 +12,12 @@ use std::time::{Duration, Instant};
 
 use common::{complaint, quire, run};
 
+/// Runs `quire` with these words, which must succeed.
+fn succeeds(words: &[&str]) {
+    let output = run(words);
+    assert!(output.status.success(), "{words:?}: {}", complaint(&output));
+}
+
 fn possible() -> bool {
     let works = quire_sys::mounts::try_fuse();
     if let Err(error) = &works {
@@ -98,13 +104,13 @@ fn an_operator_mounts_looks_hints_and_unmounts() {
     let mnt = place.text("mnt");
     fs::write(place.at("mnt/f"), b"bytes").unwrap();
     let own = std::process::id().to_string();
-    assert!(run(&["critical", &own, &mnt]).status.success());
-    assert!(run(&["critical", "--comm", "post*", &mnt]).status.success());
+    succeeds(&["critical", &own, &mnt]);
+    succeeds(&["critical", "--comm", "post*", &mnt]);
     // A plain directory would take it as an attribute of its own.
     assert!(complaint(&run(&["critical", &own, &place.text("slow")])).contains("no root of a mount"));
     let hints = String::from_utf8(run(&["critical", &mnt]).stdout).unwrap();
     assert_eq!(hints, format!("{own}\ncomm:post*\n"));
-    assert!(run(&["critical", "--forget", &own, &mnt]).status.success());
+    succeeds(&["critical", "--forget", &own, &mnt]);
     assert!(complaint(&run(&["critical", "/"])).contains("no root of a mount"));
     let file = File::open(place.at("mnt/f")).unwrap();
     file.sync_all().unwrap();
@@ -240,7 +246,7 @@ fn a_second_signal_ends_a_busy_mount_and_nothing_can_be_written_in_its_place() {
     drop(held);
     let daemon = place.mount(&[]);
     assert_eq!(fs::read(place.at("mnt/f")).unwrap(), b"flushed");
-    assert!(run(&["unmount", &place.text("mnt")]).status.success());
+    succeeds(&["unmount", &place.text("mnt")]);
     drop(daemon);
 }
 
@@ -280,7 +286,7 @@ fn unmount_can_bring_everything_back_and_a_lost_log_is_missed_by_name() {
     let started = run(&["mount", &slow, &mnt, "--log", &log, "--daemon", "--log-file", &messages]);
     assert!(started.status.success(), "{}", complaint(&started));
     assert_eq!(fs::read(place.at("mnt/f")).unwrap(), file);
-    assert!(run(&["unmount", "--drain", &mnt]).status.success());
+    succeeds(&["unmount", "--drain", &mnt]);
     assert_eq!(fs::read_to_string(&messages).unwrap(), "");
 }
 
@@ -297,14 +303,14 @@ fn a_mount_in_the_background_is_ended_by_unmount_and_leaves_its_log_for_the_next
     assert!(said.starts_with("mounted ") && said.contains("in the background, process "), "{said}");
     fs::write(place.at("mnt/f"), b"bytes").unwrap();
     File::open(place.at("mnt/f")).unwrap().sync_all().unwrap();
-    assert!(run(&["unmount", &mnt]).status.success());
+    succeeds(&["unmount", &mnt]);
     // What is wrong is said even so.
     let refused = run(&["mount", &slow, &place.text("none"), "--log", &log, "--daemon"]);
     assert!(!refused.status.success() && complaint(&refused).contains("cannot mount"), "{}", complaint(&refused));
     let daemon = place.mount(&["--drain"]);
     assert!(daemon.line.contains("kept from last time"), "{}", daemon.line);
     assert_eq!(fs::read(place.at("mnt/f")).unwrap(), b"bytes");
-    assert!(run(&["unmount", &mnt]).status.success());
+    succeeds(&["unmount", &mnt]);
     assert!(daemon.ended().contains("everything is in the directory"));
 }
 
@@ -364,11 +370,11 @@ fn no_file_is_made_longer_than_the_directory_takes() {
     file.set_len(20_000).unwrap();
     put(&place.at("mnt/g"), &[7; 10_000]);
     drop(file);
-    assert!(run(&["unmount", &mnt]).status.success());
+    succeeds(&["unmount", &mnt]);
     let daemon = place.mount(&["--drain"]);
     assert_eq!(fs::read(place.at("mnt/f")).unwrap(), [[5; 10_000], [6; 10_000]].concat());
     assert_eq!(fs::read(place.at("mnt/g")).unwrap(), [7; 10_000]);
-    assert!(run(&["unmount", &mnt]).status.success());
+    succeeds(&["unmount", &mnt]);
     drop(daemon);
 }
 
@@ -408,7 +414,7 @@ fn a_log_may_be_a_block_device() {
         assert_eq!(fs::read(place.at("mnt/f")).unwrap_or_default(), vec![7; 50_000 * round]);
         fs::write(place.at("mnt/f"), vec![7; 50_000]).unwrap();
         File::open(place.at("mnt/f")).unwrap().sync_all().unwrap();
-        assert!(run(&["unmount", &mnt]).status.success());
+        succeeds(&["unmount", &mnt]);
     }
     assert!(Command::new("losetup").args(["-d", &device]).status().unwrap().success());
 }
@@ -460,6 +466,6 @@ fn a_mount_tells_prometheus_of_itself_and_a_port_that_is_taken_mounts_nothing() 
         assert!(answer.contains(line), "{line}\n{answer}");
     }
     // The endpoint does not hold the mount up at its end.
-    assert!(run(&["unmount", &mnt]).status.success());
+    succeeds(&["unmount", &mnt]);
     assert!(daemon.ended().contains("unmounted"));
 }

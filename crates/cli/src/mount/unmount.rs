@@ -3,10 +3,10 @@
 //! Relies on the mount's figures for which process serves it, which ends when everything is durable, and on the note that it
 //! leaves in the directory of how that went (`quire_fuse::unmount_result`).
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
@@ -16,6 +16,10 @@ use quire_sys::{mounts, task, xattr};
 
 use crate::mount::ending::users_of;
 use crate::mount::stats;
+
+/// A mount that is in use for longer is told as such.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(1);
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Unmounts, and waits for the process that served it.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -33,7 +37,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if drain {
         tell_drain(path, true)?;
     }
-    match mounts::unmount(path, lazy) {
+    match unmount_soon(path, lazy) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
             if drain {
@@ -71,6 +75,20 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts, and waits a moment for a process that uses the mount only that long: one that is being forked has its parent's files until it
+/// executes its program, and one that looks at all mounts is soon done with this one.
+fn unmount_soon(path: &Path, lazy: bool) -> io::Result<()> {
+    let end = Instant::now() + IN_USE_PATIENCE;
+    loop {
+        match mounts::unmount(path, lazy) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
+                std::thread::sleep(IN_USE_PAUSE);
+            }
+            done => return done,
+        }
+    }
 }
 
 fn tell_drain(path: &Path, drains: bool) -> anyhow::Result<()> {

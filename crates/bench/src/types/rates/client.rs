@@ -18,9 +18,9 @@ const KEYS: u64 = 100_000;
 /// A client and its pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
-    /// redis-benchmark, one request at a time on a connection.
+    /// Our own, one request at a time on a connection.
     Alone,
-    /// Our own, which the server's rate is measured with.
+    /// Our own with a pipeline.
     Pipelined,
     /// redis-benchmark with the same pipeline.
     PipelinedRedisBenchmark,
@@ -52,19 +52,18 @@ impl Client {
 
     /// Sends so many requests to the server that listens there.
     pub fn run(self, port: u16, load: &Load, requests: u64) -> anyhow::Result<ClientRun> {
-        let tool = |pipeline, threads| {
-            let test = BenchmarkTest::Command(load.words);
-            let (keys, value_bytes, connections) = (KEYS, 3, CONNECTIONS);
-            let run = BenchmarkRun { port, test, pipeline, requests, keys, value_bytes, threads, connections };
-            let requests_per_s = redis_benchmark::requests_per_s(run)?;
-            Ok(ClientRun { requests_per_s, client_busy: f64::NAN })
-        };
+        let pipeline = if self == Self::Alone { 1 } else { PIPELINE };
+        let words = load.words;
         match self {
-            // The tool spends more on a request that is not pipelined than a server.
-            Self::Alone => tool(1, 2),
-            Self::PipelinedRedisBenchmark => tool(PIPELINE, 1),
-            Self::Pipelined => {
-                let (words, pipeline, connections) = (load.words, PIPELINE as usize, CONNECTIONS as usize);
+            Self::PipelinedRedisBenchmark => {
+                let test = BenchmarkTest::Command(words);
+                let (keys, value_bytes, connections) = (KEYS, 3, CONNECTIONS);
+                let run = BenchmarkRun { port, test, pipeline, requests, keys, value_bytes, threads: 1, connections };
+                let requests_per_s = redis_benchmark::requests_per_s(run)?;
+                Ok(ClientRun { requests_per_s, client_busy: f64::NAN })
+            }
+            Self::Alone | Self::Pipelined => {
+                let (pipeline, connections) = (pipeline as usize, CONNECTIONS as usize);
                 let stats = pipelined::run(PipelinedLoad { port, words, pipeline, requests, keys: KEYS, connections })?;
                 Ok(ClientRun { requests_per_s: stats.requests_per_s(), client_busy: stats.client_busy() })
             }
