@@ -333,6 +333,12 @@ pub fn call(command: &Command, ctx: &mut Ctx<'_>) {
             ctx.server.stats.count_error(&ctx.reply.as_bytes()[start + 1..]);
         }
     }
+    count_run(command, ctx, failed);
+}
+
+/// Counts a run that ends now, with its time.
+#[inline]
+fn count_run(command: &Command, ctx: &mut Ctx<'_>, failed: bool) {
     // The end of one command is the start of the next, so that one look at the clock per command is enough.
     let end = Instant::now();
     let duration = end.saturating_duration_since(ctx.server.clock.command_start);

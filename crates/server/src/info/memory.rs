@@ -31,18 +31,7 @@ pub(super) fn write(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("arena_free_bytes", arena.free_bytes);
     text.field("arena_released_bytes", arena.released_bytes);
     text.field("arena_max_bytes", arena.max_bytes);
-    let scripts = &source.server.scripts;
-    let (functions, libraries) = (&scripts.functions, &scripts.functions.libraries);
-    text.bytes("used_memory_lua", scripts.memory_bytes() as u64);
-    text.field("used_memory_vm_eval", scripts.memory_bytes());
-    text.field("used_memory_scripts_eval", scripts.cache.memory_bytes());
-    text.field("number_of_cached_scripts", scripts.cache.len());
-    text.field("number_of_functions", libraries.functions());
-    text.field("number_of_libraries", libraries.len());
-    text.field("used_memory_vm_functions", functions.memory_bytes());
-    text.bytes("used_memory_vm_total", (scripts.memory_bytes() + functions.memory_bytes()) as u64);
-    text.field("used_memory_functions", libraries.memory_bytes());
-    text.bytes("used_memory_scripts", (scripts.cache.memory_bytes() + libraries.memory_bytes()) as u64);
+    scripts(source, text);
     let total = quire_sys::proc::meminfo_bytes("MemTotal").unwrap_or(0);
     text.bytes("total_system_memory", total);
     text.bytes("maxmemory", source.server.config.maxmemory.limit_bytes);
@@ -64,6 +53,22 @@ pub(super) fn write(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("active_defrag_released_pages", source.server.steps.defrag.stats.released_pages);
     text.field("lazyfree_pending_objects", stats.reclaim_pending);
     text.field("lazyfreed_objects", stats.freed_in_steps);
+}
+
+/// What scripts and functions take.
+fn scripts(source: &InfoSource<'_>, text: &mut InfoText) {
+    let scripts = &source.server.scripts;
+    let (functions, libraries) = (&scripts.functions, &scripts.functions.libraries);
+    text.bytes("used_memory_lua", scripts.memory_bytes() as u64);
+    text.field("used_memory_vm_eval", scripts.memory_bytes());
+    text.field("used_memory_scripts_eval", scripts.cache.memory_bytes());
+    text.field("number_of_cached_scripts", scripts.cache.len());
+    text.field("number_of_functions", libraries.functions());
+    text.field("number_of_libraries", libraries.len());
+    text.field("used_memory_vm_functions", functions.memory_bytes());
+    text.bytes("used_memory_vm_total", (scripts.memory_bytes() + functions.memory_bytes()) as u64);
+    text.field("used_memory_functions", libraries.memory_bytes());
+    text.bytes("used_memory_scripts", (scripts.cache.memory_bytes() + libraries.memory_bytes()) as u64);
 }
 
 /// By how much `whole` is more than `part`: the ratio, and the bytes.

@@ -1,6 +1,5 @@
 //! What INFO tells, section by section, in Redis' field names and Quire's own beside them.
 
-mod commands;
 mod cpu;
 mod memory;
 mod persistence;
@@ -37,9 +36,9 @@ const SECTIONS: &[(&str, bool, Section)] = &[
     ("Replication", true, replication),
     ("CPU", true, cpu::write),
     ("Modules", true, |_, _| {}),
-    ("Commandstats", false, commands::calls),
-    ("Errorstats", true, commands::errors),
-    ("Latencystats", false, commands::latencies),
+    ("Commandstats", false, stats::calls),
+    ("Errorstats", true, stats::errors),
+    ("Latencystats", false, stats::latencies),
     ("Cluster", true, |_, text| text.field("cluster_enabled", 0)),
     ("Keyspace", true, keyspace),
 ];

@@ -1,24 +1,16 @@
-//! Section Stats: counters since the start, or since CONFIG RESETSTAT, and rates.
+//! Sections Stats, Commandstats, Errorstats and Latencystats: counters since the start, or since CONFIG RESETSTAT, and rates; of all commands
+//! together and of each.
 
 use super::{InfoSource, InfoText};
 use crate::acl::DenialReason;
+use crate::client::CommandId;
 use crate::pubsub::TopicKind;
+use crate::registry::registry;
 
 pub(super) fn write(source: &InfoSource<'_>, text: &mut InfoText) {
     let stats = &source.server.stats;
     let store = source.store.stats();
-    let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
-    text.field("total_connections_received", stats.connections_received);
-    text.field("total_commands_processed", stats.commands_processed);
-    text.field("instantaneous_ops_per_sec", stats.command_rate.per_second());
-    text.field("total_net_input_bytes", stats.input_bytes);
-    text.field("total_net_output_bytes", stats.output_bytes);
-    text.field("instantaneous_input_kbps", kilobytes(stats.input_rate.per_second()));
-    text.field("instantaneous_output_kbps", kilobytes(stats.output_rate.per_second()));
-    text.field("total_net_repl_input_bytes", 0);
-    text.field("total_net_repl_output_bytes", 0);
-    text.field("instantaneous_input_repl_kbps", "0.00");
-    text.field("instantaneous_output_repl_kbps", "0.00");
+    traffic(source, text);
     text.field("rejected_connections", stats.connections_rejected);
     text.field("sync_full", 0);
     text.field("sync_partial_ok", 0);
@@ -69,6 +61,23 @@ pub(super) fn write(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("acl_access_denied_channel", denied(DenialReason::Channel));
 }
 
+/// What has come and gone.
+fn traffic(source: &InfoSource<'_>, text: &mut InfoText) {
+    let stats = &source.server.stats;
+    let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
+    text.field("total_connections_received", stats.connections_received);
+    text.field("total_commands_processed", stats.commands_processed);
+    text.field("instantaneous_ops_per_sec", stats.command_rate.per_second());
+    text.field("total_net_input_bytes", stats.input_bytes);
+    text.field("total_net_output_bytes", stats.output_bytes);
+    text.field("instantaneous_input_kbps", kilobytes(stats.input_rate.per_second()));
+    text.field("instantaneous_output_kbps", kilobytes(stats.output_rate.per_second()));
+    text.field("total_net_repl_input_bytes", 0);
+    text.field("total_net_repl_output_bytes", 0);
+    text.field("instantaneous_input_repl_kbps", "0.00");
+    text.field("instantaneous_output_repl_kbps", "0.00");
+}
+
 /// What has been moved together.
 fn defragmentation(source: &InfoSource<'_>, text: &mut InfoText) {
     let defrag = &source.server.steps.defrag;
@@ -92,4 +101,51 @@ fn event_loop(source: &InfoSource<'_>, text: &mut InfoText) {
     text.field("eventloop_duration_cmd_sum", commands_ns / 1000);
     text.field("instantaneous_eventloop_cycles_per_sec", turns_per_s);
     text.field("instantaneous_eventloop_duration_usec", ns_per_s.checked_div(turns_per_s).unwrap_or(0) / 1000);
+}
+
+/// Section Commandstats.
+pub(super) fn calls(source: &InfoSource<'_>, text: &mut InfoText) {
+    for (index, stats) in source.server.stats.commands.iter().enumerate() {
+        if stats.calls == 0 && stats.rejected == 0 && stats.failed == 0 {
+            continue;
+        }
+        let usec = stats.total_ns as f64 / 1000.0;
+        let per_call = if stats.calls == 0 { 0.0 } else { usec / stats.calls as f64 };
+        text.field(
+            &format!("cmdstat_{}", name_of(index)),
+            format_args!(
+                "calls={},usec={usec:.0},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+                stats.calls, stats.rejected, stats.failed
+            ),
+        );
+    }
+}
+
+/// Section Errorstats.
+pub(super) fn errors(source: &InfoSource<'_>, text: &mut InfoText) {
+    for (code, count) in &source.server.stats.errors {
+        text.field(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+}
+
+/// Section Latencystats: percentiles of the durations of each command that has run, in microseconds.
+pub(super) fn latencies(source: &InfoSource<'_>, text: &mut InfoText) {
+    let settings = &source.server.config.latency;
+    if !settings.keeps_durations {
+        return;
+    }
+    for (index, stats) in source.server.stats.commands.iter().enumerate() {
+        if stats.durations.is_empty() {
+            continue;
+        }
+        let told = settings
+            .percentiles
+            .iter()
+            .map(|percent| format!("p{percent}={:.3}", stats.durations.percentile_ns(*percent) as f64 / 1000.0));
+        text.field(&format!("latency_percentiles_usec_{}", name_of(index)), told.collect::<Vec<_>>().join(","));
+    }
+}
+
+fn name_of(index: usize) -> &'static str {
+    registry().command(CommandId(index as u16)).name
 }
