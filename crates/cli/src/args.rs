@@ -50,9 +50,6 @@ Examples:
   quire report --from DIR --out DIR
                                    a page of what such experiments have measured";
 
-/// Directives whose flag may be given several times or with several words.
-const LISTS: &[&str] = &["save", "bind", "client-output-buffer-limit"];
-
 /// All commands.
 pub fn command() -> Command {
     Command::new("quire")
@@ -110,7 +107,7 @@ pub fn with_default_command(mut words: Vec<OsString>) -> Vec<OsString> {
 
 /// Whether a flag of `serve` takes the word behind it, also one that looks like a flag.
 pub fn takes_any_word(name: &str) -> bool {
-    table::find(name).is_some_and(|directive| !LISTS.contains(&directive.name) && !is_switch(directive))
+    table::find(name).is_some_and(|directive| !directive.is_list() && !is_switch(directive))
 }
 
 /// Whether a flag may stand alone, which means yes.
@@ -149,7 +146,7 @@ fn serve() -> Command {
             .value_parser(ValueParser::string())
             .action(ArgAction::Append)
             .help(format!("{} [default: {default}] [env: {}]", directive.doc, env_name(directive.name)));
-        if LISTS.contains(&directive.name) {
+        if directive.is_list() {
             // With values that may begin with a hyphen it would take the flags that follow it.
             arg = arg.num_args(1..).allow_hyphen_values(false);
         }

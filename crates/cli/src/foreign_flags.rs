@@ -119,7 +119,6 @@ mod tests {
     fn the_configuration_file_is_no_value_of_the_flag_before_it() {
         for (flag, taken) in [
             ("--oom-score-adj-values 0 200 800", "oom-score-adj-values 0 200 800"),
-            ("--latency-tracking-info-percentiles 50 99.9", "latency-tracking-info-percentiles 50 99.9"),
             ("--activerehashing", "activerehashing "),
             ("--rdbcompression no", "rdbcompression no"),
         ] {

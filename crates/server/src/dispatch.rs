@@ -345,6 +345,10 @@ fn count_run(command: &Command, ctx: &mut Ctx<'_>, failed: bool) {
     ctx.server.clock.command_start = end;
     let duration_ns = duration.as_nanos() as u64;
     let keeps_durations = ctx.server.config.latency.keeps_durations;
+    // The time of a script is that of its commands, too.
+    if !ctx.server.scripts.is_running() {
+        ctx.server.stats.turns.commands_ns += duration_ns;
+    }
     let stats = ctx.server.stats.command(command.id);
     stats.calls += 1;
     stats.total_ns += duration_ns;

@@ -124,8 +124,10 @@ pub struct ServerIdentity {
 pub struct Clock {
     /// When the server started.
     pub started: Instant,
-    /// Now, taken once per turn of the event loop.
+    /// Now, taken once per turn of the event loop, and before clients are served that have waited for keys.
     pub now: Instant,
+    /// When the turn of the event loop began.
+    pub turn_start: Instant,
     /// Now, Unix milliseconds, taken at the same moment.
     pub unix_ms: i64,
     /// When the last command ended: the next one's start.
@@ -228,7 +230,7 @@ impl ServerState {
             scripts: Scripts::default(),
             hooks: ServerHooks::default(),
             instance: ServerIdentity { run_id, addresses: Vec::new(), port: 0, waker: None, tls: None, metrics: None },
-            clock: Clock { started: now, now, unix_ms: now_unix_ms, command_start: now },
+            clock: Clock { started: now, now, turn_start: now, unix_ms: now_unix_ms, command_start: now },
         }
     }
 

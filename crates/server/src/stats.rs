@@ -57,6 +57,8 @@ pub struct TurnStats {
     pub count: u64,
     /// Time that they took together, without the waiting between them.
     pub duration_ns: u64,
+    /// The part of it in which commands ran.
+    pub commands_ns: u64,
     /// Turns per second.
     pub rate: RateSampler,
     /// Nanoseconds of turns per second.

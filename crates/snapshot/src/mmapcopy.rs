@@ -128,7 +128,7 @@ impl WrittenPages {
         let mut files: Vec<Range<usize>> = Vec::new();
         proc_maps::each(&mut vec![0; proc_maps::BUFFER_BYTES], |mapping| {
             let part = mapping.start.max(base)..mapping.end.min(end);
-            if !mapping.anonymous && !part.is_empty() {
+            if !mapping.anonymous && mapping.readable && !part.is_empty() {
                 files.push(part.start - base..part.end - base);
             }
             mapping.start < end

@@ -120,7 +120,7 @@ fn exchange(
             connections[event.token().0].send(remaining)?;
         }
     }
-    Ok(())
+    connections.iter_mut().try_for_each(|connection| connection.expect_nothing(&mut input))
 }
 
 /// What the connections share of the load: the numbers to come, and how many batches there are to send.
@@ -180,6 +180,14 @@ impl PipelinedConnection {
             }
         }
         Ok((before - self.awaited) as u64)
+    }
+
+    /// After the last reply nothing more comes.
+    fn expect_nothing(&mut self, input: &mut [u8]) -> anyhow::Result<()> {
+        match self.stream.read(input) {
+            Ok(1..) => bail!("the server sent more replies than it got requests"),
+            _ => Ok(()),
+        }
     }
 
     /// Sends what is left of the batch, or the next one if this one is answered.

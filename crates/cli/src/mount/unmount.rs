@@ -3,7 +3,7 @@
 //! Relies on the mount's figures for which process serves it, which ends when everything is durable, and on the note that it
 //! leaves in the directory of how that went (`quire_fuse::unmount_result`).
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use clap::ArgMatches;
 use quire_fuse::backing_root;
 use quire_fuse::unmount_result::{self, UnmountResult};
 use quire_sys::{mounts, task, xattr};
+use serde_json::Value;
 
 use crate::mount::ending::users_of;
 use crate::mount::stats;
@@ -34,24 +35,14 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let server = figures["pid"].as_u64().and_then(|number| u32::try_from(number).ok());
     let server = server.and_then(|number| Some((number, task::identity(number)?)));
     let (drain, backing) = (matches.get_flag("drain"), PathBuf::from(figures["backing"].as_str().unwrap_or_default()));
-    if drain {
-        tell_drain(path, true)?;
-    }
-    match unmount_soon(path, lazy) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-            if drain {
-                tell_drain(path, false)?;
-            }
-            bail!(
-                "{} is in use by {}: end these first; with --lazy it ends with its last user, but what others write at {} \
-                 from now on goes to the directory below, past the log",
-                path.display(),
-                users_of(path),
-                path.display(),
-            )
-        }
-        Err(error) => return Err(error).with_context(|| format!("unmounting {}", path.display())),
+    if !unmount_soon(path, lazy, drain, &figures["pid"])? {
+        bail!(
+            "{} is in use by {}: end these first; with --lazy it ends with its last user, but what others write at {} \
+             from now on goes to the directory below, past the log",
+            path.display(),
+            users_of(path),
+            path.display(),
+        )
     }
     if !lazy {
         let ended = server.map(|server| wait_for(server, path, &backing)).transpose()?;
@@ -77,18 +68,36 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Unmounts, and waits a moment for a process that uses the mount only that long: one that is being forked has its parent's files until it
-/// executes its program, and one that looks at all mounts is soon done with this one.
-fn unmount_soon(path: &Path, lazy: bool) -> io::Result<()> {
+/// Unmounts; false if the mount is in use for longer than a moment. A process that is being forked has its parent's files until it executes
+/// its program, and one that looks at all mounts is soon done with this one.
+fn unmount_soon(path: &Path, lazy: bool, drain: bool, server: &Value) -> anyhow::Result<bool> {
     let end = Instant::now() + IN_USE_PATIENCE;
     loop {
+        if drain {
+            tell_drain(path, true)?;
+        }
         match mounts::unmount(path, lazy) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
-                std::thread::sleep(IN_USE_PAUSE);
-            }
-            done => return done,
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
+            Err(error) => return Err(error).with_context(|| format!("unmounting {}", path.display())),
+        }
+        // If a user ends this command while it waits, nothing is to be drained.
+        if drain && is_served_by(path, server) {
+            tell_drain(path, false)?;
+        }
+        if Instant::now() >= end {
+            return Ok(false);
+        }
+        std::thread::sleep(IN_USE_PAUSE);
+        // After a signal its process tries the same: what is at the path then is another mount, or none.
+        if !is_served_by(path, server) {
+            return Ok(true);
         }
     }
+}
+
+fn is_served_by(path: &Path, server: &Value) -> bool {
+    stats::of(path).is_ok_and(|figures| figures["pid"] == *server)
 }
 
 fn tell_drain(path: &Path, drains: bool) -> anyhow::Result<()> {

@@ -80,14 +80,14 @@ pub fn latency_histogram(ctx: &mut Ctx<'_>) -> Result<(), CmdError> {
         _ => ctx.args.from(2).iter().flat_map(with_subcommands).collect(),
     };
     let stats = &ctx.server.stats.commands;
-    let counted = |command: &Command| stats.get(command.id.0 as usize).filter(|stats| stats.calls > 0);
+    let counted = |command: &Command| stats.get(command.id.0 as usize).filter(|stats| !stats.durations.is_empty());
     let shown: Vec<_> = named.into_iter().filter_map(|command| Some((command.name, counted(command)?))).collect();
     ctx.reply.map(shown.len());
     for (name, stats) in shown {
         ctx.reply.bulk_str(name);
         ctx.reply.map(2);
         ctx.reply.bulk_str("calls");
-        ctx.reply.int(stats.calls as i64);
+        ctx.reply.int(stats.durations.runs() as i64);
         ctx.reply.bulk_str("histogram_usec");
         let ranges: Vec<_> = stats.durations.doublings().filter(|(_, count)| *count > 0).collect();
         ctx.reply.map(ranges.len());

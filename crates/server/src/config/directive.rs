@@ -38,6 +38,11 @@ pub(super) enum Setting {
 }
 
 impl Directive {
+    /// Whether its value is a list of words, so that a flag takes several, and a file has them without quotes.
+    pub fn is_list(&self) -> bool {
+        matches!(self.name, "save" | "bind" | "client-output-buffer-limit" | "latency-tracking-info-percentiles")
+    }
+
     /// Writes the current value.
     pub fn get(&self, config: &Config) -> Vec<u8> {
         match &self.setting {

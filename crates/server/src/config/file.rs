@@ -150,9 +150,8 @@ fn directive_of(line: &[u8]) -> Option<&'static table::Directive> {
 fn directive_line(config: &Config, directive: &table::Directive) -> Vec<u8> {
     let value = directive.get(config);
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./: ".contains(byte);
-    let spaced_list = matches!(directive.name, "save" | "bind" | "client-output-buffer-limit");
     let mut line = [directive.name.as_bytes(), b" "].concat();
-    if !value.is_empty() && value.iter().all(plain) && (spaced_list || !value.contains(&b' ')) {
+    if !value.is_empty() && value.iter().all(plain) && (directive.is_list() || !value.contains(&b' ')) {
         line.extend_from_slice(&value);
     } else {
         inline::quote(&value, &mut line);

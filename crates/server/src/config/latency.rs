@@ -54,7 +54,8 @@ pub(super) static DIRECTIVES: &[Directive] = &[
 /// Reads percentiles; an empty text means none.
 fn percentiles(text: &str) -> Result<Vec<f64>, RejectReason> {
     let number = |word: &str| match word.parse::<f64>() {
-        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+        // Zero has no sign.
+        Ok(number) if (0.0..=100.0).contains(&number) => Ok(number + 0.0),
         Ok(number) if !number.is_nan() => {
             Err(format!("{PERCENTILES} parameters should sit between [0.0,100.0]").into())
         }
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn percentiles_are_read_and_written_as_in_redis() {
         for (text, written) in
-            [("50 99 99.9", "50 99 99.9"), ("99.999 0 100.0 50.10", "99.999 0 100 50.1"), ("", ""), ("1e1", "10")]
+            [("50 99 99.9", "50 99 99.9"), ("99.999 0 100.0 50.10", "99.999 0 100 50.1"), ("", ""), ("1e1 -0", "10 0")]
         {
             assert_eq!(percentiles_text(&percentiles(text).unwrap()), written);
         }

@@ -93,12 +93,11 @@ fn defragmentation(source: &InfoSource<'_>, text: &mut InfoText) {
 
 /// The turns of the loop that serves clients.
 fn event_loop(source: &InfoSource<'_>, text: &mut InfoText) {
-    let (stats, turns) = (&source.server.stats, &source.server.stats.turns);
-    let commands_ns: u64 = stats.commands.iter().map(|command| command.total_ns).sum();
+    let turns = &source.server.stats.turns;
     let (turns_per_s, ns_per_s) = (turns.rate.per_second(), turns.duration_rate.per_second());
     text.field("eventloop_cycles", turns.count);
     text.field("eventloop_duration_sum", turns.duration_ns / 1000);
-    text.field("eventloop_duration_cmd_sum", commands_ns / 1000);
+    text.field("eventloop_duration_cmd_sum", turns.commands_ns / 1000);
     text.field("instantaneous_eventloop_cycles_per_sec", turns_per_s);
     text.field("instantaneous_eventloop_duration_usec", ns_per_s.checked_div(turns_per_s).unwrap_or(0) / 1000);
 }

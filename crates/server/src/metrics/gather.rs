@@ -76,5 +76,5 @@ fn histogram(stats: &CommandStats) -> Histogram {
         // What takes longer than the last bound is counted there, too.
         last.0 = f64::INFINITY;
     }
-    Histogram { sum: stats.total_ns as f64 / 1e9, buckets }
+    Histogram { sum: stats.durations.sum_ns() as f64 / 1e9, buckets }
 }

@@ -96,7 +96,7 @@ pub const LATENCY: LabelledMetric = labelled(
     "quire_command_duration_seconds",
     MetricKind::Histogram,
     "command",
-    "How long runs of a command took, without waits for the socket or the log.",
+    "How long runs of a command took, without waits for the socket or the log, while `latency-tracking` is on.",
 );
 /// Denials.
 pub const DENIALS: LabelledMetric = labelled(

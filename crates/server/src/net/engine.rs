@@ -133,6 +133,7 @@ impl Engine {
 
     fn begin_turn(&mut self) {
         self.worker.state.take_time();
+        self.worker.state.clock.turn_start = self.worker.state.clock.now;
         self.worker.store.set_now_ms(self.worker.state.clock.unix_ms);
     }
 
@@ -254,7 +255,7 @@ impl Engine {
         self.worker.state.clients.end_turn();
         let ServerState { stats, clock, .. } = &mut self.worker.state;
         stats.turns.count += 1;
-        stats.turns.duration_ns += clock.now.elapsed().as_nanos() as u64;
+        stats.turns.duration_ns += clock.turn_start.elapsed().as_nanos() as u64;
     }
 
     /// Whether there is a log, or a client that has waited for one that is gone.

@@ -150,11 +150,13 @@ pub fn the_range_is_free_for_others_when_the_last_view_is_gone(mechanism: Mechan
 
 /// What a mechanism leaves may be a mapping of its file, of which the page map shows only what was written since.
 pub fn what_the_mechanism_before_has_left_is_kept_and_shown(mechanism: Mechanism) {
-    for before in Mechanism::ALL {
+    'before: for before in Mechanism::ALL {
         for kind in KINDS {
             let memory = Memory::new(kind, PAGES);
             for (chosen, last) in [(before, 4), (mechanism, 6), (mechanism, 8)] {
-                let Some(origin) = attach_or_skip(chosen, memory.span(), &OriginOptions::default()) else { return };
+                let Some(origin) = attach_or_skip(chosen, memory.span(), &OriginOptions::default()) else {
+                    continue 'before;
+                };
                 fill(&*origin, last - 1, 7);
                 let view = origin.cut().unwrap();
                 fill(&*origin, last, 7);
