@@ -28,9 +28,9 @@ pub fn write_digits(number: u64, to: &mut [u8; DIGITS]) {
 }
 
 /// Appends a command of these words to `to`.
-pub fn push_command(to: &mut Vec<u8>, words: &[&[u8]]) {
+pub fn push_command(to: &mut Vec<u8>, words: &[impl AsRef<[u8]>]) {
     to.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
+    for word in words.iter().map(AsRef::as_ref) {
         to.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
         to.extend_from_slice(word);
         to.extend_from_slice(b"\r\n");

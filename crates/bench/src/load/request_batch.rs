@@ -18,9 +18,8 @@ pub struct RequestBatch {
 impl RequestBatch {
     /// `count` requests of `words`, each with the words `__rand_int__` in it as they are.
     pub fn new(words: &[&str], count: usize) -> Self {
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut bytes = Vec::new();
-        (0..count).for_each(|_| requests::push_command(&mut bytes, &words));
+        (0..count).for_each(|_| requests::push_command(&mut bytes, words));
         let places = bytes.windows(RANDOM.len()).enumerate();
         let digits_at = places.filter(|(_, part)| *part == RANDOM.as_bytes()).map(|(at, _)| at).collect();
         Self { bytes, digits_at }

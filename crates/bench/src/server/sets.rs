@@ -10,6 +10,7 @@ use super::throughput::{P1_NOTE, P1_THREADS};
 use crate::memory;
 use crate::redis_benchmark::{self, BenchmarkRun, BenchmarkTest, CONNECTIONS, RANDOM};
 use crate::report::{BetterDirection, Figure, Report};
+use crate::requests;
 use crate::resp::{Connection, Value};
 
 /// Requests of a run without pipelining, and of a small one.
@@ -311,10 +312,7 @@ fn fill(
         while let Some((_, number)) = members.next_if(|(key, _)| words.len() < AT_ONCE + 2 && *key == words[1]) {
             words.push(form.spell(number));
         }
-        batch.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-        for word in &words {
-            batch.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-        }
+        requests::push_command(&mut batch, &words);
         commands += 1;
         if commands == BATCH || members.peek().is_none() {
             control.send(&batch)?;

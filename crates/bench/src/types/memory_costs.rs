@@ -7,6 +7,7 @@ use anyhow::ensure;
 use super::{of_peer, summary};
 use crate::memory;
 use crate::report::{BetterDirection, Figure, Report};
+use crate::requests;
 use crate::resp::Connection;
 use crate::server::setup::ExperimentSetup;
 
@@ -94,10 +95,7 @@ pub fn send_all(control: &mut Connection, commands: impl Iterator<Item = Vec<Str
     while commands.peek().is_some() {
         let (mut batch, mut count) = (Vec::new(), 0);
         for words in commands.by_ref().take(BATCH) {
-            batch.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-            for word in &words {
-                batch.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-            }
+            requests::push_command(&mut batch, &words);
             count += 1;
         }
         control.send(&batch)?;

@@ -10,11 +10,11 @@ use crate::cmd::range::span;
 use crate::ctx::{Args, CmdError, Ctx};
 use crate::resp::Reply;
 
-#[inline(always)]
+#[inline]
 fn write(reply: &mut Reply, element: Element<'_>) {
     match element {
         Element::Int(number) => reply.bulk_int(number),
-        Element::Bytes(bytes) => reply.bulk_inlined(bytes),
+        Element::Bytes(bytes) => reply.bulk(bytes),
     }
 }
 

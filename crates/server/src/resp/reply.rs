@@ -180,12 +180,6 @@ impl Reply {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.bulk_inlined(bytes);
-    }
-
-    /// The same, compiled into the caller: a walk has short strings in registers, which a call would have it write to memory first.
-    #[inline(always)]
-    pub fn bulk_inlined(&mut self, bytes: &[u8]) {
         if self.buffer.len() > self.limit_bytes {
             self.overflowed = true;
             return;

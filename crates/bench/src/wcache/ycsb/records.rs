@@ -2,7 +2,7 @@
 //!
 //! Relies on [`Zipf`] (0.99) and [`RankPermutation`]: YCSB's scrambled Zipfian choice.
 
-use crate::requests::Values;
+use crate::requests::{self, Values};
 use quire_rng::SplitMix64;
 use quire_rng::zipf::{RankPermutation, Zipf};
 
@@ -76,11 +76,11 @@ impl RequestGenerator {
         to.clear();
         let key = key(self.scatter.key(self.zipf.sample(&mut self.rng)));
         if self.rng.below(100) < self.workload.reads_percent() {
-            push(to, &[b"HGETALL", key.as_bytes()]);
+            requests::push_command(to, &[&b"HGETALL"[..], key.as_bytes()]);
             return RequestKind::Read;
         }
         let field = format!("field{}", self.rng.below(FIELDS));
-        push(to, &[b"HSET", key.as_bytes(), field.as_bytes(), self.values.pick(&mut self.rng)]);
+        requests::push_command(to, &[&b"HSET"[..], key.as_bytes(), field.as_bytes(), self.values.pick(&mut self.rng)]);
         RequestKind::Update
     }
 }
@@ -98,17 +98,8 @@ pub fn push_insert(to: &mut Vec<u8>, record: u64, values: &Values, rng: &mut Spl
         words.push(field.as_bytes());
         words.push(values.pick(rng));
     }
-    push(to, &words);
-    push(to, &[b"ZADD", INDEX.as_bytes(), record.to_string().as_bytes(), key.as_bytes()]);
-}
-
-fn push(to: &mut Vec<u8>, words: &[&[u8]]) {
-    to.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        to.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        to.extend_from_slice(word);
-        to.extend_from_slice(b"\r\n");
-    }
+    requests::push_command(to, &words);
+    requests::push_command(to, &[&b"ZADD"[..], INDEX.as_bytes(), record.to_string().as_bytes(), key.as_bytes()]);
 }
 
 #[cfg(test)]
