@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::install::{self, Places};
+use crate::output;
 use crate::packages::on_path;
 use crate::steps::{self, Tally};
 
@@ -103,11 +104,11 @@ fn sources() -> anyhow::Result<Vec<PathBuf>> {
 fn as_one(name: &str, result: anyhow::Result<()>) -> Tally {
     match result {
         Ok(()) => {
-            println!("test {name} ... ok");
+            output::line(format_args!("test {name} ... ok"));
             Tally::one()
         }
         Err(error) => {
-            println!("test {name} ... FAILED: {error:#}");
+            output::line(format_args!("test {name} ... FAILED: {error:#}"));
             Tally::one_failure(name)
         }
     }
@@ -132,7 +133,7 @@ impl Workshop {
             (Link::Static, _) => "static",
             (Link::Shared, false) => "sanitized",
         };
-        println!("--- {name}, {variant} {}", words.join(" "));
+        output::line(format_args!("--- {name}, {variant} {}", words.join(" ")));
         let program = self.programs.join(format!("{name}-{variant}"));
         let compiled = self.flags(link).and_then(|library| {
             let mut command = Command::new(compiler());

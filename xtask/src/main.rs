@@ -23,6 +23,7 @@ mod log_lines;
 mod loom;
 mod notices;
 mod origin;
+mod output;
 mod package;
 mod packages;
 mod peers;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
+use crate::output;
 use crate::packages::PYTHON;
 use crate::steps::{self, Tally};
 
@@ -209,7 +210,7 @@ pub fn bench_shape(quire: &Path, experiment: &Experiment) -> anyhow::Result<Tall
         match check_contract(&text, experiment) {
             Ok(()) => tally.passed += 1,
             Err(error) => {
-                println!("bench: {error:#}");
+                output::line(format_args!("bench: {error:#}"));
                 tally.failed += 1;
             }
         }

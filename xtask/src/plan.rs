@@ -10,27 +10,46 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::steps::{self, Tally, cargo};
-use crate::{c_api, docs, layers, licences, loom, package, packages, peers, tidy};
+use crate::{c_api, docs, layers, licences, load, loom, output, package, packages, peers, tidy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Where property tests find the seed of their inputs; without it each run has another.
 const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// The fuzz targets are run on so many times the inputs that `cargo test` tries. A number and not a time: what a slow machine finds a fast one finds.
 const FUZZ_TIMES: &str = "10";
-/// Folders of Python tests, and how long one file of each may take.
-const FOLDERS: [(&str, Duration); 8] = [
-    ("tests/clients", Duration::from_secs(180)),
-    ("tests/compat", Duration::from_secs(300)),
-    ("tests/docs", Duration::from_secs(180)),
-    ("tests/crash", Duration::from_secs(300)),
-    ("tests/preload", Duration::from_secs(300)),
-    ("tests/sqlite", Duration::from_secs(300)),
-    ("tests/redis_mdc", MINUTE),
-    ("tests/package", Duration::from_secs(900)),
+/// Where cargo's tests find how many of them run at a time. Most of them wait for a process, a disk or a clock, so more than there are processors.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+const TEST_THREADS_EACH: usize = 2;
+/// Folders of Python tests, who runs them, and how long one file of each may take.
+const FOLDERS: [(&str, Worker, Duration); 8] = [
+    ("tests/clients", Worker::Servers, Duration::from_secs(180)),
+    ("tests/compat", Worker::Servers, Duration::from_secs(300)),
+    ("tests/docs", Worker::Servers, Duration::from_secs(180)),
+    ("tests/crash", Worker::Servers, Duration::from_secs(300)),
+    ("tests/preload", Worker::Libraries, Duration::from_secs(300)),
+    ("tests/sqlite", Worker::Libraries, Duration::from_secs(300)),
+    ("tests/redis_mdc", Worker::Libraries, MINUTE),
+    ("tests/package", Worker::Servers, Duration::from_secs(900)),
 ];
 
+/// A thread that runs steps in their order, beside the other workers. Most of these steps wait most of the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Worker {
+    /// Tests of servers from outside.
+    Servers,
+    /// Tests of the libraries.
+    Libraries,
+    /// Benches and fuzz targets; no two benches run at a time.
+    Benches,
+}
+
+impl Worker {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Servers, Self::Libraries, Self::Benches];
+}
+
 /// What earlier steps have found out for later ones.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct World {
     /// What property tests and fuzz targets draw their inputs from: the run's number, so that a change passes or fails alike
     /// each time, and many runs in a row try other inputs.
@@ -56,7 +75,7 @@ impl World {
     }
 }
 
-type Work = Box<dyn Fn(&mut World) -> anyhow::Result<Tally>>;
+type Work = Box<dyn Fn(&mut World) -> anyhow::Result<Tally> + Send + Sync>;
 
 /// A step.
 pub struct Step {
@@ -64,23 +83,33 @@ pub struct Step {
     pub name: String,
     /// It looks at the source, so a second time tells nothing new.
     pub is_static: bool,
+    /// Which worker runs it; without one it runs alone.
+    pub worker: Option<Worker>,
     work: Work,
 }
 
 impl Step {
-    fn new(name: impl Into<String>, work: impl Fn(&mut World) -> anyhow::Result<Tally> + 'static) -> Self {
-        Self { name: name.into(), is_static: false, work: Box::new(work) }
+    fn new(
+        name: impl Into<String>,
+        work: impl Fn(&mut World) -> anyhow::Result<Tally> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), is_static: false, worker: None, work: Box::new(work) }
+    }
+
+    /// The same step, run by `worker` beside the steps of the others.
+    fn by(self, worker: Worker) -> Self {
+        Self { worker: Some(worker), ..self }
     }
 
     /// A step that passes or fails as one and looks at the source only.
-    fn check(name: &str, work: impl Fn() -> anyhow::Result<()> + 'static) -> Self {
+    fn check(name: &str, work: impl Fn() -> anyhow::Result<()> + Send + Sync + 'static) -> Self {
         Self { is_static: true, ..Self::new(name, move |_| work().map(|()| Tally::one())) }
     }
 
     /// A step with the release binary.
     fn with_binary(
         name: impl Into<String>,
-        work: impl Fn(&std::path::Path) -> anyhow::Result<Tally> + 'static,
+        work: impl Fn(&std::path::Path) -> anyhow::Result<Tally> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, move |world| work(&world.quire()?))
     }
@@ -88,7 +117,7 @@ impl Step {
     /// Does it; what can't be done counts as one failure.
     pub fn run(&self, world: &mut World) -> Tally {
         (self.work)(world).unwrap_or_else(|error| {
-            println!("{error:#}");
+            output::line(format_args!("{error:#}"));
             Tally::one_failure(&format!("{}: {error:#}", self.name))
         })
     }
@@ -113,14 +142,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         Step::check("tidy", tidy::run),
         Step::check("API documentation", documentation),
         Step::check("licences", || licences::run(&licences::Choice::default())),
-        Step::new("cargo test", |world| {
-            let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
-            if std::env::var_os(PROPERTY_SEED).is_none() {
-                command.env(PROPERTY_SEED, world.seed.to_string());
-            }
-            // Two free cores compile and run the tests in less than 17 minutes; those of a busy machine take twice as long.
-            steps::run(command, 45 * MINUTE)
-        }),
+        Step::new("cargo test", cargo_test),
         Step::new("loom", |_| loom::run(20 * MINUTE)),
         Step {
             is_static: true,
@@ -131,27 +153,41 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
             })
         },
         Step::check("docs --check", || docs::run(true, None)),
-        Step::new("C API", |_| c_api::run()),
+        Step::new("C API", |_| c_api::run()).by(Worker::Libraries),
     ];
-    for (folder, limit) in FOLDERS {
+    for (folder, worker, limit) in FOLDERS {
         for file in peers::python_files(folder)? {
-            all.push(Step::with_binary(file.display().to_string(), move |quire| match package::lacks(&file) {
+            let step = Step::with_binary(file.display().to_string(), move |quire| match package::lacks(&file) {
                 Some(what) => Ok(Tally::one_skip(&file.display().to_string(), &what)),
                 None => peers::python(&file, quire, limit),
-            }));
+            });
+            all.push(step.by(worker));
         }
     }
-    all.push(Step::with_binary("measure", peers::measure));
+    all.push(Step::with_binary("measure", peers::measure).by(Worker::Benches));
     for experiment in peers::EXPERIMENTS {
         let name = format!("bench {} --quick", experiment.name);
-        all.push(Step::with_binary(name, |quire| peers::bench_shape(quire, experiment)));
+        all.push(Step::with_binary(name, |quire| peers::bench_shape(quire, experiment)).by(Worker::Benches));
     }
-    all.push(Step::new("fuzz smoke", |world| {
+    let fuzz = Step::new("fuzz smoke", |world| {
         let mut command = Command::new(steps::smoke_binary()?);
         command.args(["all", "--times", FUZZ_TIMES, "--seed", &world.seed.to_string()]);
         steps::run(command, 20 * MINUTE)
-    }));
+    });
+    all.push(fuzz.by(Worker::Benches));
     Ok(all)
+}
+
+fn cargo_test(world: &mut World) -> anyhow::Result<Tally> {
+    let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
+    let threads = TEST_THREADS_EACH * load::processors();
+    for (name, value) in [(PROPERTY_SEED, world.seed.to_string()), (TEST_THREADS, threads.to_string())] {
+        if std::env::var_os(name).is_none() {
+            command.env(name, value);
+        }
+    }
+    // Two free cores compile and run the tests in less than 17 minutes; those of a busy machine take twice as long.
+    steps::run(command, 45 * MINUTE)
 }
 
 /// The documentation of all crates has no link that leads nowhere, and no other warning.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::output;
 use crate::transcript::Transcript;
 
 /// A command that prints nothing for so long is said to be running still.
@@ -61,7 +62,7 @@ impl Tally {
 
     /// One test that cannot run here, which is said.
     pub fn one_skip(name: &str, why: &str) -> Self {
-        println!("skipped: {name}: {why}");
+        output::line(format_args!("skipped: {name}: {why}"));
         Self { skipped: 1, ..Self::default() }
     }
 
@@ -117,9 +118,7 @@ pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            println!("{line}");
-            if sender.send(line).is_err() {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 break;
             }
         }
@@ -127,6 +126,7 @@ pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<Tally> {
     let (mut tally, mut skips, mut transcript) = (Tally::default(), HashSet::new(), Transcript::default());
     let limit = limit * PATIENCE.load(Ordering::Relaxed);
     let mut note = |line: &str| {
+        output::line(line);
         tally.note(line, &mut skips);
         transcript.push(line);
     };
@@ -163,23 +163,20 @@ fn wait(
         }
         if let Some(status) = child.try_wait()? {
             if !status.success() {
-                let said = format!("the command ended with {status}");
-                println!("{said}");
-                note(&said);
+                note(&format!("the command ended with {status}"));
             }
             return Ok(status.success());
         }
         if started.elapsed() > limit {
-            let said = format!("the command took more than {} s and is ended", limit.as_secs());
-            println!("{said}");
-            note(&said);
+            note(&format!("the command took more than {} s and is ended", limit.as_secs()));
             // The group is the child's own, so this reaches only what it started.
             let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
             let _ = child.wait();
             return Ok(false);
         }
         if told.elapsed() > SILENCE {
-            println!("... running for {} s, at most {} s", started.elapsed().as_secs(), limit.as_secs());
+            let (so_far_s, limit_s) = (started.elapsed().as_secs(), limit.as_secs());
+            output::line(format_args!("... running for {so_far_s} s, at most {limit_s} s"));
             told = Instant::now();
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -11,7 +11,8 @@ use anyhow::bail;
 use crate::history::History;
 use crate::load::Load;
 use crate::origin::Origin;
-use crate::plan::{self, Step, World};
+use crate::output;
+use crate::plan::{self, Step, Worker, World};
 use crate::rounds::{Outcome, Round, Rounds};
 use crate::steps::{self, Tally};
 
@@ -103,21 +104,51 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
 fn one_round(steps: &[&Step], world: &mut World, is_loaded: bool) -> Round {
     let (origin, began) = (Origin::now(), Instant::now());
     let mut outcomes = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        println!("\n=== {} ({} of {})", step.name, index + 1, steps.len());
-        let started = Instant::now();
+    let mut rest = steps;
+    while let Some(step) = rest.first() {
         // Builds and checks of the source are the same under load, only slower.
         let _load = (is_loaded && !step.is_static).then(|| {
             steps::set_patience(PATIENCE_UNDER_LOAD);
             Load::start(LONGEST_LOAD)
         });
-        let tally = step.run(world);
+        let together = rest.iter().take_while(|step| step.worker.is_some()).count();
+        if together == 0 {
+            outcomes.push(one_step(step, world, began));
+        } else {
+            outcomes.extend(side_by_side(&rest[..together], world, began));
+        }
+        rest = &rest[together.max(1)..];
         steps::set_patience(1);
-        let outcome = Outcome { name: step.name.clone(), tally, took: started.elapsed() };
-        println!("--- {}; {} s since the start", outcome.line(), began.elapsed().as_secs());
-        outcomes.push(outcome);
     }
     Round { origin, part: None, is_loaded, outcomes, took: began.elapsed() }
+}
+
+/// Each worker runs its steps in their order, beside the others. The outcomes come in the order of the steps.
+fn side_by_side(steps: &[&Step], world: &World, began: Instant) -> Vec<Outcome> {
+    let mut outcomes: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
+        let work = |worker: Worker| {
+            let mut world = world.clone();
+            let own = steps.iter().enumerate().filter(move |(_, step)| step.worker == Some(worker));
+            own.map(|(at, step)| {
+                output::name_lines(&step.name);
+                (at, one_step(step, &mut world, began))
+            })
+            .collect::<Vec<_>>()
+        };
+        let workers = Worker::ALL.map(|worker| scope.spawn(move || work(worker)));
+        workers.into_iter().flat_map(|worker| worker.join().expect("a step's panic is the suite's")).collect()
+    });
+    outcomes.sort_by_key(|(at, _)| *at);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn one_step(step: &Step, world: &mut World, began: Instant) -> Outcome {
+    println!("\n=== {}", step.name);
+    let started = Instant::now();
+    let tally = step.run(world);
+    let outcome = Outcome { name: step.name.clone(), tally, took: started.elapsed() };
+    println!("--- {}; {} s since the start", outcome.line(), began.elapsed().as_secs());
+    outcome
 }
 
 impl std::iter::Sum for Tally {

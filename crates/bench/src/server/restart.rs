@@ -74,7 +74,7 @@ fn restart(
     let file = candidate.server.saved_file()?;
     candidate.server.kill();
     restarts.empty_start_ms.push(empty_start_ms(&program, port, &setup.dir().join("empty"))?);
-    let cold = drop_page_cache(&file);
+    let cold = drop_page_cache(setup, &file);
     if cold {
         // A direct read leaves nothing of the file in the page cache.
         restarts.raw_read_s.push(disk::raw_read_s(&file)?);
@@ -129,10 +129,18 @@ pub fn wait_restored(control: &mut Connection, kind: ServerKind) -> anyhow::Resu
     }
 }
 
-/// Drops the page cache so that the restart reads from the disk; false when we may not.
-pub fn drop_page_cache(file: &std::path::Path) -> bool {
-    let synced = std::fs::File::open(file).and_then(|file| file.sync_all());
-    synced.is_ok() && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+/// Drops the page cache so that the restart reads from the disk; false when we may not. A quick run, whose figures tell little and
+/// beside which other programs may run, drops the pages of `file` only.
+pub fn drop_page_cache(setup: &ExperimentSetup, file: &std::path::Path) -> bool {
+    let synced = std::fs::File::open(file).and_then(|file| file.sync_all().map(|()| file));
+    match synced {
+        Ok(file) if setup.quick => {
+            quire_sys::file::drop_cache(&file);
+            true
+        }
+        Ok(_) => std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok(),
+        Err(_) => false,
+    }
 }
 
 /// Adds the figures of restarts.

@@ -95,7 +95,7 @@ struct SavedData {
 impl SavedData {
     /// Brings the machine into the state that every start begins in. Returns whether the page cache could be dropped.
     fn cool(&self, setup: &ExperimentSetup) -> bool {
-        let cold = drop_page_cache(&self.file);
+        let cold = drop_page_cache(setup, &self.file);
         setup.settle();
         // As for restarts: memory that the machine gave back would be charged to the restore.
         memory::warm_huge(setup.data_bytes() * 2);
