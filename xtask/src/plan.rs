@@ -35,11 +35,11 @@ const FOLDERS: [(&str, Worker, Duration); 8] = [
 /// A thread that runs steps in their order, beside the other workers. Most of these steps wait most of the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
-    /// Tests of servers from outside.
+    /// Tests of servers from outside, and the fuzz targets.
     Servers,
     /// Tests of the libraries.
     Libraries,
-    /// Benches and fuzz targets; no two benches run at a time.
+    /// Benches: no two run at a time.
     Benches,
 }
 
@@ -174,7 +174,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
         command.args(["all", "--times", FUZZ_TIMES, "--seed", &world.seed.to_string()]);
         steps::run(command, 20 * MINUTE)
     });
-    all.push(fuzz.by(Worker::Benches));
+    all.push(fuzz.by(Worker::Servers));
     Ok(all)
 }
 
