@@ -118,7 +118,8 @@ class Raw:
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             info = self.info("persistence")
-            if info["rdb_bgsave_in_progress"] == "0":
+            # A save that waits for a restore to be verified has not begun.
+            if info["rdb_bgsave_in_progress"] == "0" and info.get("rdb_bgsave_scheduled", "0") == "0":
                 return info
             time.sleep(0.005)
         raise AssertionError(f"the save is not done after {limit_s} s")

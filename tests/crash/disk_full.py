@@ -40,6 +40,14 @@ def mounted(*words):
         os.rmdir(point)
 
 
+def make_read_only(point):
+    """The server may still close the file that it wrote last."""
+    end = time.monotonic() + 30
+    while subprocess.run(["mount", "-o", "remount,ro", point], capture_output=True, timeout=60).returncode != 0:
+        assert time.monotonic() < end, f"{point} cannot be made read-only"
+        time.sleep(0.02)
+
+
 @contextlib.contextmanager
 def loop_device(backing, size, file_system):
     with open(backing, "wb") as file:
@@ -172,7 +180,7 @@ def unwritable_directory(options):
             connection = server.ready()
             digest = first_image(connection)
             connection.call("SET", "later", "1")
-            command("mount", "-o", "remount,ro", directory)
+            make_read_only(directory)
             failed_save(server, connection, harness.image_path(server), ["Read-only", "EROFS"])
             command("mount", "-o", "remount,rw", directory)
             connection.call("BGSAVE")

@@ -4,7 +4,7 @@
 //! sleeps only while the count stays. So no event is missed, and one that no thread waits for costs no system call. The end is
 //! no event but a state: a thread that first learns of it when it goes to sleep does not sleep either, however it read the count.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quire_sys::futex::{self, FutexScope};
@@ -69,6 +69,8 @@ pub(crate) struct MemoryPressure {
     pub(crate) freed: EventCount,
     /// Users that have found no memory.
     low_memory_waits: AtomicU32,
+    /// Pages whose writes have begun and were not yet told by [`MemoryPressure::progress`].
+    in_flight_pages: AtomicUsize,
 }
 
 /// Counts a user as low_memory_waits while it lives.
@@ -92,6 +94,24 @@ impl MemoryPressure {
         if pages > 0 && self.is_memory_low() {
             self.freed.notify(u32::try_from(pages).unwrap_or(u32::MAX).min(i32::MAX as u32));
         }
+    }
+
+    /// Writes of so many pages begin.
+    pub(crate) fn begin_writes(&self, pages: usize) {
+        self.in_flight_pages.fetch_add(pages, Ordering::SeqCst);
+    }
+
+    /// So many of these writes have ended.
+    pub(crate) fn end_writes(&self, pages: usize) {
+        // First, so that a thread that sees no write under way sees this, too.
+        self.progress(pages);
+        self.in_flight_pages.fetch_sub(pages, Ordering::SeqCst);
+    }
+
+    /// Whether nothing was freed since `seen`, and nothing will be by a write that is under way: a device that is slow, or busy with the writes of
+    /// others, answers at some time, and no user is refused memory for it.
+    pub(crate) fn is_stuck_since(&self, seen: u32) -> bool {
+        self.in_flight_pages.load(Ordering::SeqCst) == 0 && self.freed.current() == seen
     }
 
     /// Has the writers end.

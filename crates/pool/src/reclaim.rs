@@ -31,7 +31,7 @@ const MOST_LOST_BATCHES: u32 = 16;
 /// A credit for a page of `map` near `page`; waits until there is one.
 ///
 /// # Errors
-/// [`PoolError::Exhausted`] if nothing has moved for as long as the configuration allows.
+/// [`PoolError::Exhausted`] if nothing has moved for as long as the configuration allows, and no write is under way.
 pub(crate) fn credit<'a>(shared: &'a PoolState, map: &MappedFile, page: u64) -> Result<Credit<'a>, PoolError> {
     if let Some(credit) = credit_at_once(shared, map, page) {
         return Ok(credit);
@@ -59,7 +59,8 @@ pub(crate) fn credit<'a>(shared: &'a PoolState, map: &MappedFile, page: u64) -> 
             continue;
         }
         // A map that was given up can't have its dirty pages written; with nothing to take from others, waiting is no use.
-        if still >= if map.is_poisoned() { UNFAIR_AFTER.min(patience) } else { patience } {
+        let is_over = still >= if map.is_poisoned() { UNFAIR_AFTER.min(patience) } else { patience };
+        if is_over && shared.pressure.is_stuck_since(seen) {
             shared.counters.waited(WaitCause::Writeback, begun);
             let waited_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             return Err(PoolError::Exhausted { budget_pages: shared.credits.total(), waited_ms });

@@ -49,7 +49,8 @@ pub(crate) fn write_groups(
         let opened = map.device.queue(depth);
         *place = opened.inspect_err(|error| tracing::warn!(%error, "no queue for writing")).ok();
     }
-    let mut job = WritebackJob { shared, map, path, written: WritebackResult::default(), settled: 0 };
+    let mut job =
+        WritebackJob { shared, map, path, written: WritebackResult::default(), in_flight_pages: 0, settled: 0 };
     let mut steps = groups.chunks(STEP_GROUPS);
     let mut more = true;
     while more || place.as_ref().is_some_and(|queue| queue.in_flight() > 0) {
@@ -71,7 +72,7 @@ pub(crate) fn write_groups(
         }
         job.announce();
     }
-    job.written
+    std::mem::take(&mut job.written)
 }
 
 struct WritebackJob<'a> {
@@ -79,8 +80,17 @@ struct WritebackJob<'a> {
     map: &'a MappedFile,
     path: WritePath,
     written: WritebackResult,
-    /// Pages whose writes have ended and that were not announced yet.
+    /// Pages whose writes have begun and were not announced yet.
+    in_flight_pages: usize,
+    /// Those whose writes have ended.
     settled: usize,
+}
+
+impl Drop for WritebackJob<'_> {
+    /// No thread waits for writes of a job that has panicked.
+    fn drop(&mut self) {
+        self.shared.pressure.end_writes(self.in_flight_pages);
+    }
 }
 
 impl WritebackJob<'_> {
@@ -105,6 +115,9 @@ impl WritebackJob<'_> {
         // claimed them for writing, and the claims end after the transfers have been finished.
         let plain = |run| unsafe { self.map.frames.transfer(Direction::Write, run) };
         transfers.extend(runs(&pages, most).into_iter().map(plain));
+        let begun = transfers.iter().map(|transfer| PageRun::from_tag(transfer.tag).pages as usize).sum();
+        self.shared.pressure.begin_writes(begun);
+        self.in_flight_pages += begun;
         transfers.iter_mut().for_each(|transfer| self.map.cut_at_end(transfer));
         transfers
     }
@@ -193,7 +206,9 @@ impl WritebackJob<'_> {
 
     /// Tells threads that wait for memory what has been written since the last time.
     fn announce(&mut self) {
-        self.shared.pressure.progress(std::mem::take(&mut self.settled));
+        let ended = std::mem::take(&mut self.settled);
+        self.in_flight_pages -= ended;
+        self.shared.pressure.end_writes(ended);
     }
 
     /// Whole blocks are written; what that has added to the end of the file is cut off again.

@@ -46,6 +46,20 @@ fn a_flush_waits_for_what_a_writer_has_begun() {
 }
 
 #[test]
+fn a_device_that_takes_longer_than_the_pools_patience_costs_no_reader_its_page() {
+    let (_memory, gate, map) = gated_map(PoolConfig { miss_timeout_ms: 10, ..small_config(8) });
+    hold_up_the_writer(&map, &gate);
+    let _guard = map.read(PageNo(7)).unwrap();
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| number(&map, 20));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!reader.is_finished(), "there was no memory for its page");
+        gate.open();
+        assert_eq!(reader.join().unwrap(), 20);
+    });
+}
+
+#[test]
 fn a_flush_that_waits_for_a_writer_hears_of_its_failure() {
     for range in [PageNo(0)..PageNo(7), PageNo(3)..PageNo(4), PageNo(40)..PageNo(50)] {
         let (_memory, gate, map) = gated_map(small_config(8));

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use quire_device::{
-    Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine,
+    Device, DeviceOperation, Directory, DiskDirectory, FaultInjector, FaultTrigger, InjectedFault, IoEngine, IoGate,
     MemoryDirectory, errno,
 };
 use quire_pool::{AccessAdvice, MapOptions, PageNo, Pool, PoolConfig, PoolError, TransparentMap};
@@ -109,6 +110,23 @@ fn stores_of_many_threads_are_not_lost() {
     increments_are_not_lost(MemoryDirectory::new().create("words").unwrap(), config.clone());
     let folder = tempfile::tempdir().unwrap();
     increments_are_not_lost(DiskDirectory::new(folder.path()).create("words").unwrap(), config);
+}
+
+#[test]
+fn a_device_that_takes_longer_than_the_pools_patience_ends_no_thread() {
+    let (_memory, device) = numbered(64);
+    let pool = Pool::new(PoolConfig { miss_timeout_ms: 10, ..small_config(8) }).unwrap();
+    let gate = IoGate::default();
+    let Some(map) = transparent(&pool, gate.before(device)) else { return };
+    gate.close();
+    std::thread::scope(|threads| {
+        // More than the pool holds: some of them wait for the writes of others.
+        threads.spawn(|| (0..16).for_each(|page| words(&map)[page * STEP].store(7, Ordering::Relaxed)));
+        gate.await_waiting();
+        std::thread::sleep(Duration::from_millis(100));
+        gate.open();
+    });
+    assert!((0..16).all(|page| words(&map)[page * STEP].load(Ordering::Relaxed) == 7));
 }
 
 #[test]

@@ -74,11 +74,31 @@ impl Connection {
         buffers + partial + self.client.held_bytes()
     }
 
+    /// Takes in what the client has sent.
+    #[inline]
+    pub fn take_in(&mut self, bytes: &[u8]) {
+        if self.input.capacity() - self.input.len() < bytes.len() {
+            let needed = self.partial.as_ref().map_or(0, |partial| partial.needs_bytes());
+            grow(&mut self.input, bytes.len(), needed);
+        }
+        self.input.extend_from_slice(bytes);
+    }
+
     /// True when its requests wait.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.client.blocked.is_some()
     }
+}
+
+/// Makes room for `more` bytes. The buffer doubles, but not beyond the `needed` bytes of the request that it has a part of: a large one would
+/// take twice its size, and count so for `maxmemory-clients`.
+#[cold]
+fn grow(input: &mut Vec<u8>, more: usize, needed: usize) {
+    let least = input.len() + more;
+    let doubled = least.max(2 * input.capacity());
+    let wanted = if least <= needed { doubled.min(needed) } else { doubled };
+    input.reserve_exact(wanted - input.len());
 }
 
 /// Where a connection is.
@@ -431,6 +451,28 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_grows_by_doubling_but_not_beyond_the_request_that_it_holds() {
+        let mut input = Vec::new();
+        let mut moves = 0;
+        while input.len() < 1_000_000 {
+            let room = input.capacity();
+            if room - input.len() < 1000 {
+                grow(&mut input, 1000, 1_000_000);
+                moves += 1;
+            }
+            input.extend_from_slice(&[0; 1000]);
+            assert!(input.capacity() <= 1_000_000);
+        }
+        assert!(moves <= 11, "{moves}");
+        // What comes behind the request.
+        grow(&mut input, 1000, 1_000_000);
+        assert_eq!(input.capacity(), 2_000_000);
+        let mut unknown = vec![0; 1000];
+        grow(&mut unknown, 5000, 0);
+        assert_eq!(unknown.capacity(), 6000);
+    }
 
     #[test]
     fn what_a_command_is_to_be_told_at_its_end_has_a_bound() {

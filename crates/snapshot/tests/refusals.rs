@@ -120,9 +120,10 @@ fn certain_calls(mechanism: Mechanism) -> impl Iterator<Item = &'static str> {
     names.split(", ")
 }
 
-/// The last stage from which on mechanisms that make a call for certain still make it.
+/// The last stage from which on mechanisms that make a call for certain still make it. A thread that waits in `ppoll` when later stages begin
+/// may end without another one.
 fn last_stage(call: &str) -> &'static str {
-    if ["rt_sigaction", "openat", "getdents64"].contains(&call) { "attach" } else { "drop" }
+    if ["rt_sigaction", "openat", "getdents64", "ppoll"].contains(&call) { "attach" } else { "drop" }
 }
 
 /// Calls that no mechanism makes for certain, and why they are refused all the same.

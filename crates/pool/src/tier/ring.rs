@@ -326,6 +326,7 @@ impl SegmentRing {
             first + range.start..first + range.end
         };
         let holes = (0..self.len()).flat_map(|number| self.holes.ranges(number).map(move |hole| moved(number, hole)));
-        holes.chain(self.open.iter().map(|open| moved(open.number, open.gap.clone()))).collect()
+        let gap = self.open.iter().filter(|open| !open.gap.is_empty());
+        holes.chain(gap.map(|open| moved(open.number, open.gap.clone()))).collect()
     }
 }

@@ -292,7 +292,7 @@ impl FaultHandler {
                 self.mapped.counters.waited(WaitCause::Writeback, begun);
                 return Some(credit);
             }
-            if moved.elapsed() >= patience {
+            if moved.elapsed() >= patience && self.shared.pressure.is_stuck_since(seen) {
                 return None;
             }
             self.shared.pressure.wanted.notify_all();

@@ -72,7 +72,7 @@ impl BusySockets {
         }
         state.stats.input_bytes += count as u64;
         connection.client.stats.input_total_bytes += count as u64;
-        connection.input.extend_from_slice(&self.scratch[..count]);
+        connection.take_in(&self.scratch[..count]);
         let mut reply = Reply::new(connection.client.protocol);
         run_all(store, state, connection, &mut reply);
         connection.output.push(reply.as_bytes());

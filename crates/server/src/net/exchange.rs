@@ -148,9 +148,9 @@ impl Engine {
             // Only its last replies matter; what else it says is dropped.
         } else if connection.input.is_empty() && !connection.is_held() {
             let done = worker.run(&self.scratch[..count], connection);
-            connection.input.extend_from_slice(&self.scratch[done..count]);
+            connection.take_in(&self.scratch[done..count]);
         } else {
-            connection.input.extend_from_slice(&self.scratch[..count]);
+            connection.take_in(&self.scratch[..count]);
             if !connection.is_held() {
                 run_waiting(worker, connection);
             }
