@@ -41,7 +41,7 @@ def mounted(*words):
 
 
 def make_read_only(point):
-    """The server may still close the file that it wrote last."""
+    """The kernel refuses it while a file there is open for writing, as the last image may be for a moment after its save."""
     end = time.monotonic() + 30
     while subprocess.run(["mount", "-o", "remount,ro", point], capture_output=True, timeout=60).returncode != 0:
         assert time.monotonic() < end, f"{point} cannot be made read-only"

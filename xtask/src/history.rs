@@ -115,10 +115,12 @@ impl History {
         let Streak { runs, under_load, commits } = self.streak();
         let commits: Vec<String> = commits.iter().map(|(commit, runs)| format!("{runs} of `{commit}`")).collect();
         let of = if commits.is_empty() { String::new() } else { format!(": {}", commits.join(", ")) };
-        let told = if self.runs.is_empty() {
-            "No run is kept yet.".to_owned()
-        } else {
-            format!("The last {runs} runs of the whole suite had no failure, {under_load} of them under load{of}.")
+        let told = match runs {
+            0 if self.runs.is_empty() => "No run is kept yet.".to_owned(),
+            0 => "No run of the whole suite since the latest failure.".to_owned(),
+            _ => {
+                format!("The last {runs} runs of the whole suite had no failure, {under_load} of them under load{of}.")
+            }
         };
         let mut text = format!(
             "# Runs of the suite\n\n\
@@ -264,7 +266,9 @@ mod tests {
         let kept = std::fs::read(folder.path().join("suite.json")).unwrap();
         call(folder.path(), &[]).write().unwrap();
         assert!(std::fs::read(folder.path().join("suite.json")).unwrap() == kept, "no run changes by being kept");
-        assert_eq!(call(folder.path(), &[failing("ccc")]).streak(), streak(0, 0, &[]));
+        let history = call(folder.path(), &[failing("ccc")]);
+        assert_eq!(history.streak(), streak(0, 0, &[]));
+        assert!(history.page().contains("**No run of the whole suite since the latest failure.**"));
     }
 
     #[test]

@@ -17,10 +17,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const PROPERTY_SEED: &str = "PROPTEST_RNG_SEED";
 /// The fuzz targets are run on so many times the inputs that `cargo test` tries. A number and not a time: what a slow machine finds a fast one finds.
 const FUZZ_TIMES: &str = "10";
-/// Where cargo's tests find how many of them run at a time. Most of them wait for a process, a disk or a clock, so more than there are processors.
+/// Where cargo's tests find how many of them run at a time. Most tests wait for a process, a disk or a clock, so there are more than processors.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
-const TEST_THREADS_EACH: usize = 2;
-/// Folders of Python tests, who runs them, and how long one file of each may take.
+const TESTS_PER_PROCESSOR: usize = 2;
+/// Folders of Python tests, the worker that runs them, and how long one file of each may take.
 const FOLDERS: [(&str, Worker, Duration); 8] = [
     ("tests/clients", Worker::Servers, Duration::from_secs(180)),
     ("tests/compat", Worker::Servers, Duration::from_secs(300)),
@@ -180,7 +180,7 @@ pub fn steps() -> anyhow::Result<Vec<Step>> {
 
 fn cargo_test(world: &mut World) -> anyhow::Result<Tally> {
     let mut command = cargo_with(&["test", "--workspace", "--no-fail-fast"]);
-    let threads = TEST_THREADS_EACH * load::processors();
+    let threads = TESTS_PER_PROCESSOR * load::processors();
     for (name, value) in [(PROPERTY_SEED, world.seed.to_string()), (TEST_THREADS, threads.to_string())] {
         if std::env::var_os(name).is_none() {
             command.env(name, value);

@@ -4,6 +4,7 @@
 //! line is `N passed, N failed, N skipped`.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -101,8 +102,28 @@ pub fn run(choice: &Choice) -> anyhow::Result<()> {
     if total.failed == 0 { Ok(()) } else { bail!("{} failed", total.failed) }
 }
 
+/// How far a round is.
+struct Progress {
+    began: Instant,
+    steps: usize,
+    ended: AtomicUsize,
+}
+
+impl Progress {
+    fn print(&self, outcome: &Outcome) {
+        let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        println!(
+            "--- {}; {ended} of {}, {} s since the start",
+            outcome.line(),
+            self.steps,
+            self.began.elapsed().as_secs()
+        );
+    }
+}
+
 fn one_round(steps: &[&Step], world: &mut World, is_loaded: bool) -> Round {
-    let (origin, began) = (Origin::now(), Instant::now());
+    let origin = Origin::now();
+    let progress = Progress { began: Instant::now(), steps: steps.len(), ended: AtomicUsize::new(0) };
     let mut outcomes = Vec::new();
     let mut rest = steps;
     while let Some(step) = rest.first() {
@@ -113,25 +134,25 @@ fn one_round(steps: &[&Step], world: &mut World, is_loaded: bool) -> Round {
         });
         let together = rest.iter().take_while(|step| step.worker.is_some()).count();
         if together == 0 {
-            outcomes.push(one_step(step, world, began));
+            outcomes.push(one_step(step, world, &progress));
         } else {
-            outcomes.extend(side_by_side(&rest[..together], world, began));
+            outcomes.extend(side_by_side(&rest[..together], world, &progress));
         }
         rest = &rest[together.max(1)..];
         steps::set_patience(1);
     }
-    Round { origin, part: None, is_loaded, outcomes, took: began.elapsed() }
+    Round { origin, part: None, is_loaded, outcomes, took: progress.began.elapsed() }
 }
 
 /// Each worker runs its steps in their order, beside the others. The outcomes come in the order of the steps.
-fn side_by_side(steps: &[&Step], world: &World, began: Instant) -> Vec<Outcome> {
+fn side_by_side(steps: &[&Step], world: &World, progress: &Progress) -> Vec<Outcome> {
     let mut outcomes: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
         let work = |worker: Worker| {
             let mut world = world.clone();
             let own = steps.iter().enumerate().filter(move |(_, step)| step.worker == Some(worker));
             own.map(|(at, step)| {
                 output::name_lines(&step.name);
-                (at, one_step(step, &mut world, began))
+                (at, one_step(step, &mut world, progress))
             })
             .collect::<Vec<_>>()
         };
@@ -142,12 +163,12 @@ fn side_by_side(steps: &[&Step], world: &World, began: Instant) -> Vec<Outcome> 
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-fn one_step(step: &Step, world: &mut World, began: Instant) -> Outcome {
+fn one_step(step: &Step, world: &mut World, progress: &Progress) -> Outcome {
     println!("\n=== {}", step.name);
     let started = Instant::now();
     let tally = step.run(world);
     let outcome = Outcome { name: step.name.clone(), tally, took: started.elapsed() };
-    println!("--- {}; {} s since the start", outcome.line(), began.elapsed().as_secs());
+    progress.print(&outcome);
     outcome
 }
 

@@ -469,8 +469,8 @@ typedef struct {
      */
     uint64_t dirty_percent;
     /**
-     * How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day. While the device is
-     * writing pages of the pool, a thread waits on. Usual: 5000.
+     * How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day. While pages of
+     * the pool are under writeback it waits on, however slow the device is. Usual: 5000.
      */
     uint64_t patience_ms;
     /**

@@ -62,8 +62,8 @@ pub struct quire_pool_options {
     pub queue_depth: usize,
     /// Writing back begins when more than this share of the pool has changed, in percent. Usual: 75.
     pub dirty_percent: u64,
-    /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day. While the device is
-    /// writing pages of the pool, a thread waits on. Usual: 5000.
+    /// How long a thread waits for memory while nothing moves, in milliseconds, before its access fails; at most a day. While pages of
+    /// the pool are under writeback it waits on, however slow the device is. Usual: 5000.
     pub patience_ms: u64,
     /// Memory for pages that had to make room: compressed, and such that the system may take it back at any time. QUIRE_SECOND_TIER_AUTO makes
     /// it a part of the pool's capacity, which both share as it saves most time: nothing before the first page has to make room, half then, and from a

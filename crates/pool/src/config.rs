@@ -24,8 +24,8 @@ pub struct PoolConfig {
     pub queue_depth: usize,
     /// Which pages are evicted.
     pub policy: PolicyKind,
-    /// How long a miss waits without anything moving before it fails with [`PoolError::Exhausted`]. While a write of the pool is under way, it waits
-    /// on: the device may be slow.
+    /// How long a miss waits without anything moving before it fails with [`PoolError::Exhausted`]. While pages of the pool are under
+    /// writeback it waits on, however slow the device is.
     pub miss_timeout_ms: u64,
     /// Called first in every thread that the pool and its maps start.
     pub on_thread_start: Option<fn()>,

@@ -69,8 +69,8 @@ pub(crate) struct MemoryPressure {
     pub(crate) freed: EventCount,
     /// Users that have found no memory.
     low_memory_waits: AtomicU32,
-    /// Pages whose writes have begun and were not yet told by [`MemoryPressure::progress`].
-    in_flight_pages: AtomicUsize,
+    /// Pages under writeback.
+    writeback_pages: AtomicUsize,
 }
 
 /// Counts a user as low_memory_waits while it lives.
@@ -96,22 +96,22 @@ impl MemoryPressure {
         }
     }
 
-    /// Writes of so many pages begin.
-    pub(crate) fn begin_writes(&self, pages: usize) {
-        self.in_flight_pages.fetch_add(pages, Ordering::SeqCst);
+    /// Writeback of so many pages begins.
+    pub(crate) fn begin_writeback(&self, pages: usize) {
+        self.writeback_pages.fetch_add(pages, Ordering::SeqCst);
     }
 
-    /// So many of these writes have ended.
-    pub(crate) fn end_writes(&self, pages: usize) {
-        // First, so that a thread that sees no write under way sees this, too.
+    /// Writeback of so many pages has ended.
+    pub(crate) fn end_writeback(&self, pages: usize) {
+        // First, so that a thread that sees no page under writeback sees this, too.
         self.progress(pages);
-        self.in_flight_pages.fetch_sub(pages, Ordering::SeqCst);
+        self.writeback_pages.fetch_sub(pages, Ordering::SeqCst);
     }
 
-    /// Whether nothing was freed since `seen`, and nothing will be by a write that is under way: a device that is slow, or busy with the writes of
-    /// others, answers at some time, and no user is refused memory for it.
+    /// Whether nothing was freed since `seen`, and no page is under writeback. Writeback ends when the device answers, however slow it is, so a
+    /// thread that needs memory waits for it, as in the kernel.
     pub(crate) fn is_stuck_since(&self, seen: u32) -> bool {
-        self.in_flight_pages.load(Ordering::SeqCst) == 0 && self.freed.current() == seen
+        self.writeback_pages.load(Ordering::SeqCst) == 0 && self.freed.current() == seen
     }
 
     /// Has the writers end.

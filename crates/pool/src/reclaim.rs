@@ -31,7 +31,7 @@ const MOST_LOST_BATCHES: u32 = 16;
 /// A credit for a page of `map` near `page`; waits until there is one.
 ///
 /// # Errors
-/// [`PoolError::Exhausted`] if nothing has moved for as long as the configuration allows, and no write is under way.
+/// [`PoolError::Exhausted`] if nothing has moved for as long as the configuration allows, and no page is under writeback.
 pub(crate) fn credit<'a>(shared: &'a PoolState, map: &MappedFile, page: u64) -> Result<Credit<'a>, PoolError> {
     if let Some(credit) = credit_at_once(shared, map, page) {
         return Ok(credit);

@@ -30,7 +30,7 @@ impl<'a> NewFrame<'a> {
     /// Waits until there is one.
     ///
     /// # Errors
-    /// [`PoolError::Exhausted`] if nothing moves for as long as the configuration allows, or the system gives no addresses.
+    /// [`PoolError::Exhausted`] if nothing moves for as long as the configuration allows and no page is under writeback, or the system gives no addresses.
     fn take(shared: &'a PoolState, map: &'a MappedFile, page: u64) -> Result<Self, PoolError> {
         let frames = map.spare_frames(shared.config.lease_pages())?;
         let begun = Instant::now();
@@ -44,7 +44,7 @@ impl<'a> NewFrame<'a> {
             if sweep(shared, map) > 0 {
                 continue;
             }
-            if still >= patience {
+            if still >= patience && shared.pressure.is_stuck_since(seen) {
                 let waited_ms = u64::try_from(still.as_millis()).unwrap_or(u64::MAX);
                 return Err(PoolError::Exhausted { budget_pages: shared.credits.total(), waited_ms });
             }

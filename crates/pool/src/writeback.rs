@@ -49,8 +49,7 @@ pub(crate) fn write_groups(
         let opened = map.device.queue(depth);
         *place = opened.inspect_err(|error| tracing::warn!(%error, "no queue for writing")).ok();
     }
-    let mut job =
-        WritebackJob { shared, map, path, written: WritebackResult::default(), in_flight_pages: 0, settled: 0 };
+    let mut job = WritebackJob { shared, map, path, written: WritebackResult::default(), begun: 0, settled: 0 };
     let mut steps = groups.chunks(STEP_GROUPS);
     let mut more = true;
     while more || place.as_ref().is_some_and(|queue| queue.in_flight() > 0) {
@@ -81,15 +80,15 @@ struct WritebackJob<'a> {
     path: WritePath,
     written: WritebackResult,
     /// Pages whose writes have begun and were not announced yet.
-    in_flight_pages: usize,
+    begun: usize,
     /// Those whose writes have ended.
     settled: usize,
 }
 
 impl Drop for WritebackJob<'_> {
-    /// No thread waits for writes of a job that has panicked.
+    /// After a panic no thread waits for the writes of this job.
     fn drop(&mut self) {
-        self.shared.pressure.end_writes(self.in_flight_pages);
+        self.shared.pressure.end_writeback(self.begun);
     }
 }
 
@@ -116,8 +115,8 @@ impl WritebackJob<'_> {
         let plain = |run| unsafe { self.map.frames.transfer(Direction::Write, run) };
         transfers.extend(runs(&pages, most).into_iter().map(plain));
         let begun = transfers.iter().map(|transfer| PageRun::from_tag(transfer.tag).pages as usize).sum();
-        self.shared.pressure.begin_writes(begun);
-        self.in_flight_pages += begun;
+        self.shared.pressure.begin_writeback(begun);
+        self.begun += begun;
         transfers.iter_mut().for_each(|transfer| self.map.cut_at_end(transfer));
         transfers
     }
@@ -207,8 +206,8 @@ impl WritebackJob<'_> {
     /// Tells threads that wait for memory what has been written since the last time.
     fn announce(&mut self) {
         let ended = std::mem::take(&mut self.settled);
-        self.in_flight_pages -= ended;
-        self.shared.pressure.end_writes(ended);
+        self.begun -= ended;
+        self.shared.pressure.end_writeback(ended);
     }
 
     /// Whole blocks are written; what that has added to the end of the file is cut off again.

@@ -120,7 +120,7 @@ fn a_device_that_takes_longer_than_the_pools_patience_ends_no_thread() {
     let Some(map) = transparent(&pool, gate.before(device)) else { return };
     gate.close();
     std::thread::scope(|threads| {
-        // More than the pool holds: some of them wait for the writes of others.
+        // More pages than the pool holds: the thread waits for writeback.
         threads.spawn(|| (0..16).for_each(|page| words(&map)[page * STEP].store(7, Ordering::Relaxed)));
         gate.await_waiting();
         std::thread::sleep(Duration::from_millis(100));
