@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quire_device::{
-    Buffer, DeviceOperation, Direction, Directory, Extent, FaultInjector, FaultTrigger, InjectedFault, MemoryDirectory,
-    Transfer, errno,
+    Buffer, DeviceOperation, Direction, Directory, Extent, FaultInjector, FaultTrigger, InjectedFault, IoGate,
+    MemoryDirectory, Transfer, errno,
 };
 use quire_pool::{Lease, Map, PageNo, Pool, PoolConfig, PoolError};
 
@@ -187,6 +187,31 @@ fn a_writer_that_finds_no_memory_for_the_copy_fails_and_changes_nothing() {
     drop(leases);
     assert_eq!(number(&map, 0), 100);
     assert!(pool.stats().resident_pages <= 4);
+}
+
+#[test]
+fn a_writer_of_a_leased_page_waits_for_a_frame_whose_page_is_under_writeback() {
+    let (_memory, device) = numbered(64);
+    let (gate, config) = (IoGate::default(), PoolConfig { lease_percent: 10, miss_timeout_ms: 10, ..small_config(30) });
+    let pool = Pool::new(config).unwrap();
+    let map = plain_map(&pool, gate.before(device));
+    let leases: Vec<_> = (0..3).map(|page| lease_page(&map, page)).collect();
+    // They are in all three frames then.
+    (0..3).for_each(|page| put_number(&map, page, page + 100));
+    gate.close();
+    std::thread::scope(|threads| {
+        let sync = threads.spawn(|| map.sync());
+        gate.await_waiting();
+        drop(leases);
+        let lease = lease_page(&map, 10);
+        let writer = threads.spawn(|| put_number(&map, 10, 110));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!writer.is_finished(), "there was no frame for its page");
+        gate.open();
+        writer.join().unwrap();
+        sync.join().unwrap().unwrap();
+        assert_eq!((number_in(&lease, 0), number(&map, 10)), (10, 110));
+    });
 }
 
 #[test]
